@@ -196,7 +196,7 @@ class SessionLog:
                 if feedback.kind != "clicks":
                     raise InvalidInput(f"feedback is {feedback.kind!r}; click models learn from clicks only")
                 clicks = np.zeros(impression.k)
-                clicks[: len(feedback.values)] = np.asarray(feedback.values)[: impression.k] > 0
+                clicks[: len(feedback.values)] = np.asarray(feedback.values, np.float64)[: impression.k] > 0
                 yield session, impression.query, impression.items, clicks
 
         return _log_of(pages(), "impression")

@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from rankloop.core.errors import InvalidInput
 
 Array = NDArray[Any]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 LARGEST = 1e100  # squares of larger features could overflow
 WIDEST = 2**31 - 1  # columns are 32-bit integers
 
@@ -44,9 +46,9 @@ class SparseRows:
     rankloop.core.errors.InvalidInput: row 0 has column 100000; columns count from 0 and must be below the width, 100000
     """
 
-    indptr: Array  # (n + 1,) int64
-    indices: Array  # (m,) int32
-    values: Array  # (m,) float64
+    indptr: Ints  # (n + 1,)
+    indices: NDArray[np.int32]  # (m,)
+    values: Floats  # (m,)
     width: int
 
     def __init__(self, indptr: ArrayLike, indices: ArrayLike, values: ArrayLike, width: int) -> None:
@@ -123,7 +125,7 @@ class SparseRows:
         starts = self.indptr[: m + 1]
         return SparseRows.without_copy(starts, self.indices[: starts[-1]], self.values[: starts[-1]], self.width)
 
-    def dense(self) -> Array:
+    def dense(self) -> Floats:
         """Return a dense (n, width) array."""
         table = np.zeros(self.shape)
         table[np.repeat(np.arange(len(self)), np.diff(self.indptr)), self.indices] = self.values
@@ -137,7 +139,7 @@ def _put(rows: SparseRows, indptr: Array, indices: Array, values: Array, width: 
     object.__setattr__(rows, "width", width)
 
 
-def _whole(given: ArrayLike, name: str) -> Array:
+def _whole(given: ArrayLike, name: str) -> Ints:
     """Return an int64 copy."""
     try:
         found = np.array(given)

@@ -14,6 +14,10 @@ from rankloop.core.sparse import LARGEST as LARGEST
 from rankloop.core.sparse import SparseRows as SparseRows
 
 Array = NDArray[Any]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Ids = NDArray[np.int64] | NDArray[np.str_]
 Rows = Any  # (n, d) an Array, or SparseRows: who takes the second asks; `learner.rows_of` refuses it for all others
 FeedbackKind = Literal["clicks", "grades"]
 UNSCALED = 100.0  # one beyond it has been neither scaled to [0, 1] nor standardized: a hundred standard deviations
@@ -44,7 +48,7 @@ class Candidates:
     """
 
     query: str
-    items: Array
+    items: Ids
     features: Rows  # None: no features
     unscaled: bool  # whether a feature is beyond ±UNSCALED; learners warn
 
@@ -122,7 +126,7 @@ class Candidates:
         object.__setattr__(part, "unscaled", self.unscaled)
         return part
 
-    def with_rows(self, rows: Array) -> Candidates:
+    def with_rows(self, rows: Floats) -> Candidates:
         """Return the same candidates with scaled features, (n, d) C-ordered and finite, without checks."""
         made = self.head(self.n)
         object.__setattr__(made, "features", rows)
@@ -154,8 +158,8 @@ class Impression(NamedTuple):
     """What was shown, and all that `learn` needs beside the learner's state."""
 
     query: str
-    order: Array  # (k,) positions among the candidates, top first
-    items: Array  # (k,) the ids shown
+    order: Ints  # (k,) positions among the candidates, top first
+    items: Ids  # (k,) the ids shown
     features: Rows  # (k, d) the rows shown; None: no features
     memo: Mapping[str, Array]  # what this learner needs later, such as propensities
 
@@ -173,7 +177,7 @@ class Feedback(NamedTuple):
     """
 
     kind: FeedbackKind
-    values: Array  # (m,), m <= k; clicks are from 0 to 1
+    values: Floats | Ints | Bools  # (m,), m <= k; clicks are from 0 to 1
     seen: int | None = None  # number of positions viewed; None: unknown
 
     @classmethod
@@ -212,7 +216,7 @@ class Feedback(NamedTuple):
         return cls("grades", np.asarray(values))
 
 
-def taken(rows: Rows, order: Array) -> Rows:
+def taken(rows: Rows, order: Ints) -> Rows:
     """Return copies of the rows at these positions; None if there are no rows."""
     if rows is None:
         return None
@@ -228,7 +232,7 @@ def as_rows(features: Any) -> Rows:
     return as_table(features)
 
 
-def as_table(features: Any) -> Array:
+def as_table(features: Any) -> Floats:
     """Return a C-ordered float64 copy of any table."""
     if hasattr(features, "column_names"):  # Arrow tables are not arrays, but their columns are
         names = list(features.column_names)
@@ -250,7 +254,7 @@ def column_names(frame: Any) -> list[Any]:
     raise InvalidInput(f"a {type(frame).__name__} has no named columns; give a frame, an Arrow table or a dictionary")
 
 
-def as_numbers(column: Any, name: Any) -> Array:
+def as_numbers(column: Any, name: Any) -> Floats:
     """Return a column as floats; missing values become NaN."""
     try:
         if hasattr(column, "to_pylist"):
@@ -262,7 +266,7 @@ def as_numbers(column: Any, name: Any) -> Array:
         raise InvalidInput(f"column {name!r} does not hold numbers ({error}); name the columns to rank by") from None
 
 
-def _checked_size(rows: Array) -> float:
+def _checked_size(rows: Floats) -> float:
     """Check a table and return its largest absolute value."""
     if rows.ndim != 2 or rows.shape[0] == 0 or rows.shape[1] == 0:
         raise InvalidInput(f"features have shape {rows.shape}; they must be (n, d) with at least one row and column")
@@ -278,7 +282,7 @@ def _checked_size(rows: Array) -> float:
     )
 
 
-def _checked_items(items: Any) -> Array:
+def _checked_items(items: Any) -> Ids:
     """Return a copy of unique ids, int64 or str."""
     given = items
     if type(given) is list and set(map(type, given)) == {str}:  # fast path for requests
@@ -304,7 +308,7 @@ def _checked_items(items: Any) -> Array:
     return _unique(ids, ids.tolist())
 
 
-def _unique(ids: Array, listed: Sequence[Any]) -> Array:
+def _unique(ids: Ids, listed: Sequence[Any]) -> Ids:
     """Return the ids if they are unique; `listed` are the same as Python objects."""
     if len(set(listed)) != len(listed):
         seen: set[Any] = set()
@@ -313,7 +317,7 @@ def _unique(ids: Array, listed: Sequence[Any]) -> Array:
     return ids
 
 
-def _ids_of(listed: Sequence[Any]) -> Array:
+def _ids_of(listed: Sequence[Any]) -> Ids:
     """Return ids of Python objects, which must all be strings or all be integers."""
     if all(isinstance(item, str) for item in listed):
         return np.array(listed, dtype=np.str_)

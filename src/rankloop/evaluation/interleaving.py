@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike
 from rankloop.core.errors import InvalidInput, UnknownName
 from rankloop.core.learner import require, require_number
 from rankloop.core.rng import as_rng
-from rankloop.core.types import Array
+from rankloop.core.types import Array, Floats, Ints
 from rankloop.kernels import interleaving as kernels
 from rankloop.kernels.input_checks import filled
 
@@ -45,7 +45,7 @@ class InterleavedRanking(NamedTuple):
     """
 
     method: Method
-    order: Array  # (k,) positions in the candidate list, top first
+    order: Ints  # (k,) positions in the candidate list, top first
     # team-draft: team (k,) int64, the ranker of each document; rankers (1,) int64, their number
     # probabilistic: credit (k, R) float64, the probability that each ranker placed each document
     # pairwise-preference: ranks (k, R) int64 in each ranking; choices (k,) int64, possible documents per position
@@ -60,19 +60,19 @@ class InterleavedRanking(NamedTuple):
 class Preferences(NamedTuple):
     """Probabilities that each ranker beats a reference ranker, and that it loses."""
 
-    win: Array  # (R,)
-    loss: Array  # (R,)
+    win: Floats  # (R,)
+    loss: Floats  # (R,)
 
     @property
-    def tie(self) -> Array:
+    def tie(self) -> Floats:
         """(R,) probabilities of a tie."""
-        rest: Array = np.maximum(1.0 - self.win - self.loss, 0.0)
+        rest: Floats = np.maximum(1.0 - self.win - self.loss, 0.0)
         return rest
 
     @property
-    def score(self) -> Array:
+    def score(self) -> Floats:
         """(R,) win - loss."""
-        score: Array = self.win - self.loss
+        score: Floats = self.win - self.loss
         return score
 
 
@@ -116,7 +116,7 @@ def interleave(
     return InterleavedRanking(method, order, {"ranks": ranks, "choices": choices})
 
 
-def rankings_from_scores(scores: ArrayLike, rng: np.random.Generator | int) -> Array:
+def rankings_from_scores(scores: ArrayLike, rng: np.random.Generator | int) -> Ints:
     """Return (R, n) the rankings by scores (R, n), highest first; ties in random order, the same for all rankers.
 
     >>> rankings_from_scores([[0.1, 0.7, 0.2], [3, 2, 1]], 0)
@@ -135,7 +135,7 @@ def rankings_from_scores(scores: ArrayLike, rng: np.random.Generator | int) -> A
     return kernels.rankings(table, as_rng(rng).random(size=(table.shape[1],)))
 
 
-def credit(shown: InterleavedRanking, clicks: ArrayLike) -> Array:
+def credit(shown: InterleavedRanking, clicks: ArrayLike) -> Floats:
     """Return (R,) each ranker's credit for the clicks.
 
     Team draft: clicks on its documents. Probabilistic: their expectation over all ways to get the ranking. Pairwise
@@ -185,7 +185,7 @@ def preferences(shown: InterleavedRanking, clicks: ArrayLike, against: int = 0) 
     return Preferences((lead > least).astype(np.float64), (lead < -least).astype(np.float64))
 
 
-def _checked_rankings(rankings: ArrayLike) -> Array:
+def _checked_rankings(rankings: ArrayLike) -> Ints:
     rows = _integers("rankings", rankings, 2)
     if len(rows) < 2 or rows.shape[1] == 0:
         raise InvalidInput(f"rankings have shape {rows.shape}; give (R, n): one row for each of at least two rankers")
@@ -198,7 +198,7 @@ def _checked_rankings(rankings: ArrayLike) -> Array:
     return rows
 
 
-def _integers(name: str, values: ArrayLike, dimensions: int) -> Array:
+def _integers(name: str, values: ArrayLike, dimensions: int) -> Ints:
     try:
         given = np.asarray(values)
     except ValueError:
@@ -228,7 +228,7 @@ def _check_method(method: str) -> None:
         raise UnknownName.among("interleaving method", method, METHODS)
 
 
-def _checked_clicks(shown: InterleavedRanking, clicks: ArrayLike) -> Array:
+def _checked_clicks(shown: InterleavedRanking, clicks: ArrayLike) -> Floats:
     """Return (k,) clicks as float64, 0 for positions that were not reported."""
     _check_method(shown.method)
     try:
@@ -243,19 +243,19 @@ def _checked_clicks(shown: InterleavedRanking, clicks: ArrayLike) -> Array:
     return (values > 0.0).astype(np.float64)  # rewards count as clicks
 
 
-def _team(shown: InterleavedRanking) -> tuple[Array, int]:
+def _team(shown: InterleavedRanking) -> tuple[Ints, int]:
     team, rankers = _memo(shown, "team", np.int64, shown.k), _memo(shown, "rankers", np.int64, 1)
     _must(shown, "team", bool(rankers[0] > 0) and bool((team >= 0).all() and (team < rankers[0]).all()))
     return team, int(rankers[0])
 
 
-def _credit(shown: InterleavedRanking) -> Array:
+def _credit(shown: InterleavedRanking) -> Floats:
     credit = _memo(shown, "credit", np.float64, shown.k, None)
     _must(shown, "credit", bool(((credit >= 0.0) & (credit <= 1.0)).all()))
     return credit
 
 
-def _pair_memo(shown: InterleavedRanking) -> tuple[Array, Array]:
+def _pair_memo(shown: InterleavedRanking) -> tuple[Ints, Ints]:
     ranks, choices = _memo(shown, "ranks", np.int64, shown.k, None), _memo(shown, "choices", np.int64, shown.k)
     _must(shown, "ranks", bool((ranks >= 0).all()))
     _must(shown, "choices", bool((choices > 0).all()))
@@ -280,5 +280,5 @@ def _must(shown: InterleavedRanking, name: str, rule: bool) -> None:
         )
 
 
-def _shortened(row: Array) -> str:
+def _shortened(row: Ints) -> str:
     return str(row.tolist()) if row.size <= 20 else f"{row[:20].tolist()[:-1]} …"

@@ -14,13 +14,13 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from rankloop.core.errors import InvalidInput
-from rankloop.core.types import Array
+from rankloop.core.types import Floats, Ints
 from rankloop.kernels import metrics as kernels
 
 Empty = Literal["skip", "0", "1"]
 Gain = Literal["exponential", "linear"]
-Grades = Sequence[float] | Array
-Numbers = Sequence[float] | Array
+Grades = Sequence[float] | Floats | Ints
+Numbers = Sequence[float] | Floats | Ints
 HIGHEST_GRADE = 1000.0  # 2^grade, summed over a list, must fit in a double
 
 
@@ -154,7 +154,7 @@ def kendall_tau(grades: Grades) -> float:
 def mean_ndcg(
     scores: Numbers,
     grades: Grades,
-    offsets: Sequence[int] | Array,
+    offsets: Sequence[int] | Ints,
     k: int = 10,
     ties: Numbers | None = None,
     empty: Empty = "skip",
@@ -174,14 +174,14 @@ def mean_ndcg(
 def per_query(
     scores: Numbers,
     grades: Grades,
-    offsets: Sequence[int] | Array,
+    offsets: Sequence[int] | Ints,
     k: int = 10,
     ties: Numbers | None = None,
     empty: Empty = "skip",
     gain: Gain = "exponential",
     highest: float | None = None,
     p: float = 0.8,
-) -> dict[str, Array]:
+) -> dict[str, Floats]:
     """Return every metric of this module per query, (Q,) each.
 
     NDCG, AP, recall, AUC and RR of queries with nothing relevant are NaN, or what `empty` says. "right", "wrong" and
@@ -203,7 +203,7 @@ def per_query(
     right, wrong, equal = kernels.ragged_pairs(given.scores, given.grades, given.offsets).T
     relevant = column["ideal"] > 0
 
-    def where_relevant(values: Array) -> Array:
+    def where_relevant(values: Floats) -> Floats:
         return np.where(relevant, values, _IF_EMPTY[empty])
 
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -228,7 +228,7 @@ def per_query(
 def evaluate(
     scores: Numbers,
     grades: Grades,
-    offsets: Sequence[int] | Array,
+    offsets: Sequence[int] | Ints,
     k: int = 10,
     ties: Numbers | None = None,
     empty: Empty = "skip",
@@ -256,7 +256,7 @@ def evaluate(
     return {**found, "misordered": wrong + equal / 2, "tau": (right - wrong) / pairs if pairs else 1.0}
 
 
-def mean_ratio(found: Array, ideal: Array, empty: Empty) -> float:
+def mean_ratio(found: Floats, ideal: Floats, empty: Empty) -> float:
     """Return the mean of found/ideal over queries; `empty` is the value of those with nothing relevant."""
     _check_empty(empty)
     relevant = ideal > 0
@@ -270,10 +270,10 @@ _IF_EMPTY = {"skip": float("nan"), "0": 0.0, "1": 1.0}
 
 
 class _Given(NamedTuple):
-    scores: Array
-    grades: Array
-    offsets: Array
-    ties: Array
+    scores: Floats
+    grades: Floats
+    offsets: Ints
+    ties: Floats
 
 
 def _checked(scores: Any, grades: Any, offsets: Any, ties: Any) -> _Given:
@@ -293,14 +293,14 @@ def _checked(scores: Any, grades: Any, offsets: Any, ties: Any) -> _Given:
     return _Given(found, _grades(grades), starts.astype(np.int64), order)
 
 
-def _grades(grades: Any) -> Array:
+def _grades(grades: Any) -> Floats:
     values = np.asarray(grades, dtype=np.float64)
     if values.ndim != 1 or not np.isfinite(values).all() or (values < 0).any():
         raise InvalidInput(f"grades are {grades!r:.80}; give a list of finite numbers of at least 0")
     return values
 
 
-def _gains(grades: Array, gain: str) -> Array:
+def _gains(grades: Floats, gain: str) -> Floats:
     if gain not in get_args(Gain):
         raise InvalidInput(f"gain is {gain!r}; it must be one of {', '.join(get_args(Gain))}")
     if gain == "linear":
@@ -309,11 +309,11 @@ def _gains(grades: Array, gain: str) -> Array:
         raise InvalidInput(
             f"a grade is {grades.max():g}; above {HIGHEST_GRADE:g} 2^grade is too large: scale grades, or gain='linear'"
         )
-    gains: Array = 2.0**grades - 1.0
+    gains: Floats = 2.0**grades - 1.0
     return gains
 
 
-def _top(grades: Array, highest: float) -> float:
+def _top(grades: Floats, highest: float) -> float:
     if not grades.max(initial=0.0) <= highest < np.inf:
         raise InvalidInput(f"highest is {highest!r}; it is the top of the scale, and a grade is {grades.max():g}")
     return float(highest)

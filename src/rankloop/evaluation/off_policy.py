@@ -26,7 +26,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from rankloop.core.errors import InvalidInput, InvalidParameter
-from rankloop.core.types import Array
+from rankloop.core.types import Floats, Ints
 from rankloop.evaluation.off_policy_sums import (
     FEWEST,
     GROUPS,
@@ -60,9 +60,9 @@ class Statistic(NamedTuple):
     """An estimate from all impressions, and without each group of them."""
 
     value: float
-    left_out: Array  # (G,) without each group
+    left_out: Floats  # (G,) without each group
     effective: float
-    means: Array | None = None  # (G,) of a mean: each group's share of it, times G
+    means: Floats | None = None  # (G,) of a mean: each group's share of it, times G
     least: float = 0.0  # lowest possible share
     largest: float = 0.0  # highest possible share
     warning: str = ""
@@ -122,7 +122,7 @@ class Statistic(NamedTuple):
         return error, float(stdtrit(units.df, 0.5 + level / 2)) * error
 
 
-def bernstein(values: Array, width: float, level: float) -> float:
+def bernstein(values: Floats, width: float, level: float) -> float:
     """Return half an empirical Bernstein interval (Maurer and Pontil 2009, theorem 4, two-sided).
 
     >>> round(bernstein(np.array([0.0, 1.0] * 500), 1.0, 0.95), 4)
@@ -141,7 +141,7 @@ def hoeffding(effective: float, width: float, level: float) -> float:
     return width * sqrt(log(2.0 / (1.0 - level)) / (2.0 * effective)) if effective > 0.0 else np.inf
 
 
-def gains(kind: Gain, k: int) -> Array:
+def gains(kind: Gain, k: int) -> Floats:
     """Return (k,) the value of a click at each rank: 1, 1 / log2(1 + rank) or 1 / rank.
 
     >>> gains("reciprocal", 3).round(3)
@@ -150,7 +150,7 @@ def gains(kind: Gain, k: int) -> Array:
     if kind not in get_args(Gain):
         raise InvalidParameter(f"gain is {kind!r}; it must be one of {', '.join(get_args(Gain))}")
     rank = np.arange(1.0, k + 1.0)
-    found: Array = {"clicks": np.ones(k), "dcg": 1.0 / np.log2(1.0 + rank), "reciprocal": 1.0 / rank}[kind]
+    found: Floats = {"clicks": np.ones(k), "dcg": 1.0 / np.log2(1.0 + rank), "reciprocal": 1.0 / rank}[kind]
     return found
 
 
@@ -160,29 +160,29 @@ def gains(kind: Gain, k: int) -> Array:
 class RankMoves(NamedTuple):
     """Old and new ranks of the shown items: sums over groups of impressions."""
 
-    old: Array  # (m,) moves: the old rank, counted from 0
-    new: Array  # (m,) the new rank
-    clicked: Array  # (G, m) clicks on items with this move
-    shown: Array  # (G, m) items with this move
-    attraction: Array | None  # (G, m) sum of their predicted attraction
-    lists: Array  # (G,)
+    old: Ints  # (m,) moves: the old rank, counted from 0
+    new: Ints  # (m,) the new rank
+    clicked: Floats  # (G, m) clicks on items with this move
+    shown: Floats  # (G, m) items with this move
+    attraction: Floats | None  # (G, m) sum of their predicted attraction
+    lists: Floats  # (G,)
     units: Units
     by_user: bool  # whether units are users
 
     @classmethod
     def of(
         cls,
-        clicks: Array,
-        ranks: Array,
-        attraction: Array | None = None,
+        clicks: Floats | Ints,
+        ranks: Ints,
+        attraction: Floats | None = None,
         groups: int = GROUPS,
-        users: Array | Sequence[Hashable] | None = None,
+        users: Ints | Sequence[Hashable] | None = None,
     ) -> RankMoves:
         """Sum clicks (N, K) by position and the new ranks (N, K) of the items, from 0; below 0 beyond the end.
 
         `attraction` (N, K) is predicted by a model that has not seen these clicks; `users` (N,) makes users the units.
         """
-        clicks, ranks = np.asarray(clicks), np.asarray(ranks)
+        clicks, ranks = np.asarray(clicks, np.float64), np.asarray(ranks)
         if clicks.ndim != 2 or clicks.shape != ranks.shape or len(clicks) == 0:
             raise InvalidInput(
                 f"clicks have shape {clicks.shape} and ranks {ranks.shape}; give one row of both per impression"
@@ -195,7 +195,7 @@ class RankMoves(NamedTuple):
         G = units.share.size
         group = np.broadcast_to(units.group[:, None], (N, K))[there]
 
-        def summed(values: Array | None) -> Array:
+        def summed(values: Floats | Ints | None) -> Floats:
             weights = None if values is None else values[there].astype(np.float64)
             total = np.bincount(group * moves.size + move, weights, G * moves.size)
             return total.reshape(G, moves.size).astype(np.float64)
@@ -293,13 +293,13 @@ def by_position(
     return found
 
 
-def _without(sums: Array) -> Array:
+def _without(sums: Floats) -> Floats:
     """Return (G + 1, m) the total, and the total without each group."""
     total = sums.sum(axis=0)
     return np.concatenate([total[None], total - sums])
 
 
-def _effective(counts: Array, weights: Array) -> float:
+def _effective(counts: Floats, weights: Floats) -> float:
     """Return Kish's effective sample size."""
     counts, weights = counts[counts > 0], weights[counts > 0]
     square = float((counts * weights**2).sum())
@@ -312,15 +312,15 @@ def _effective(counts: Array, weights: Array) -> float:
 class RankingSums(NamedTuple):
     """Sums over groups of weighted rankings."""
 
-    lists: Array  # (G,)
-    weight: Array  # (G,) sums of weights
-    reward: Array  # (G,) sums of weight times reward
+    lists: Floats  # (G,)
+    weight: Floats  # (G,) sums of weights
+    reward: Floats  # (G,) sums of weight times reward
     square: float  # total of squared weights
     heaviest: float
     clipped: bool  # whether weights were clipped
     bounds: tuple[float, float]  # limits of rewards
-    new: Array | None  # (G,) sums of predictions for the new rankings
-    missed: Array | None  # (G,) sums of weight times the error of the prediction for the shown ones
+    new: Floats | None  # (G,) sums of predictions for the new rankings
+    missed: Floats | None  # (G,) sums of weight times the error of the prediction for the shown ones
     units: Units
     by_user: bool
 
@@ -339,13 +339,13 @@ class RankingSums(NamedTuple):
 
 
 def by_ranking(
-    rewards: Array,
-    log_weights: Array,
-    predicted_new: Array | None = None,
-    predicted_shown: Array | None = None,
+    rewards: Floats,
+    log_weights: Floats,
+    predicted_new: Floats | None = None,
+    predicted_shown: Floats | None = None,
     clip: float = np.inf,
     groups: int = GROUPS,
-    users: Array | Sequence[Hashable] | None = None,
+    users: Ints | Sequence[Hashable] | None = None,
     most: float | None = None,
 ) -> dict[str, Statistic]:
     """Estimate the reward per impression of another policy by importance weighting of whole rankings.
@@ -403,7 +403,7 @@ def by_ranking_sums(sums: RankingSums, clip: float = np.inf) -> dict[str, Statis
     astray = abs(float(weight[0] / N) - 1.0)
     normalised = float(reward[0] / weight[0]) if weight[0] > 0 else 0.0
 
-    def mean(total: Array, weighed: float, warning: str) -> Statistic:
+    def mean(total: Floats, weighed: float, warning: str) -> Statistic:
         left = _without(total[:, None])[:, 0] / lists
         off = astray * abs(weighed)
         return Statistic(float(left[0]), left[1:], effective, None, 0.0, 0.0, warning, units, sums.bounds, off, carried)

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
 from rankloop.core.errors import CodecError, DataError, InvalidParameter
-from rankloop.core.types import Array
+from rankloop.core.types import Bools, Floats, Ints
 from rankloop.kernels.counting import strengths
 
 RANKS = 32  # of `ExaminationModel`; lower ranks count as the last of them
@@ -28,8 +28,8 @@ STEPS = 40  # of the iteration, which starts from the last estimate
 class Examination(NamedTuple):
     """How often users examine each rank, up to a factor; NaN where that is unknown."""
 
-    values: Array  # (K,)
-    left_out: Array | None = None  # (G, K) estimates without each group of rankings, for the jackknife
+    values: Floats  # (K,)
+    left_out: Floats | None = None  # (G, K) estimates without each group of rankings, for the jackknife
 
     @classmethod
     def known(cls, values: ArrayLike) -> Examination:
@@ -58,17 +58,17 @@ class Examination(NamedTuple):
 # -- from swaps in randomized rankings -----------------------------------------------------------------------------
 
 
-def swap_wins(clicks: Array, shares: Array) -> Array:
+def swap_wins(clicks: Floats, shares: Floats) -> Floats:
     """Return (k, k) what one ranking says about examination: [p, q] is the click at p, weighted for comparison with q.
 
     `shares` (k, k) is P(R*) / (P(R) + P(R*)) for the ranking R and R* with the items of p and q swapped. Over R and R*
     together both items are at both ranks equally often, so clicks at p and q are proportional to their examination.
     """
-    wins: Array = shares * np.asarray(clicks, np.float64)[:, None]
+    wins: Floats = shares * np.asarray(clicks, np.float64)[:, None]
     return wins
 
 
-def examination_from_swaps(wins: Array) -> Examination:
+def examination_from_swaps(wins: Floats) -> Examination:
     """Estimate examination, 1 at the first rank, from sums of `swap_wins` over groups of rankings (G, K, K).
 
     A click on the pair of ranks (p, q) was at p with probability θ_p / (θ_p + θ_q) (Bradley and Terry 1952; after
@@ -84,7 +84,7 @@ def examination_from_swaps(wins: Array) -> Examination:
     return Examination(found[0], found[1:])
 
 
-def _bradley_terry(wins: Array) -> Array:
+def _bradley_terry(wins: Floats) -> Floats:
     """(B, K) strengths of K players, 1 for the first, from wins (B, K, K) of row over column in B tournaments."""
     B, K, _ = wins.shape
     linked = np.zeros((B, K), np.bool_)
@@ -136,11 +136,11 @@ class ExaminationModel:
         self.lists = 0  # informative rankings
         self._values = prior
 
-    def examination(self, k: int) -> Array:
+    def examination(self, k: int) -> Floats:
         """Return (k,) the examination of each rank, 1 for the first."""
         return self._values[:k] if k <= RANKS else np.append(self._values, np.full(k - RANKS, self._values[-1]))
 
-    def learn(self, clicks: Array, shares: Array) -> None:
+    def learn(self, clicks: Floats, shares: Floats) -> None:
         """Learn from a randomized ranking: clicks (m,) and the shares (k, k) of its swaps, k >= m."""
         m = min(len(clicks), RANKS)
         if not clicks[:m].any() or not shares[:m, :m].any():
@@ -150,11 +150,11 @@ class ExaminationModel:
         if self.lists % EVERY == 0:
             self._values = np.minimum(strengths(self.wins + self._prior, self._values, STEPS), 4.0)
 
-    def state(self) -> dict[str, Array]:
+    def state(self) -> dict[str, Floats]:
         """Return copies of everything learned, as plain arrays."""
         return {"wins": self.wins.copy(), "lists": np.array([self.lists]), "looks": self._values.copy()}
 
-    def load(self, state: Mapping[str, Array]) -> None:
+    def load(self, state: Mapping[str, Floats]) -> None:
         """Restore `state`, bit for bit."""
         if state["wins"].shape != (RANKS, RANKS) or state["looks"].shape != (RANKS,):
             raise CodecError(f"the state of the examination model is not for {RANKS} ranks; count the log again")
@@ -169,11 +169,11 @@ class Pages(Protocol):
     """What `position_bias` needs of a log of result pages (`rankloop.clicks.SessionLog`)."""
 
     @property
-    def shown(self) -> Array:
+    def shown(self) -> Ints:
         """(s, K) numbers of query-document pairs, -1 beyond the end of a page."""
 
     @property
-    def clicks(self) -> Array:
+    def clicks(self) -> NDArray[np.uint8]:
         """(s, K) 0 or 1."""
 
     @property
@@ -189,10 +189,10 @@ class PositionBias:
     never clicked has 0, without an error.
     """
 
-    examination: Array  # (K,), 1 at the first rank
-    error: Array  # (K,) standard errors, 0 at the first rank
-    shows: Array  # (K,) impressions of pairs that were shown at several ranks and clicked
-    clicks: Array  # (K,) clicks on them
+    examination: Floats  # (K,), 1 at the first rank
+    error: Floats  # (K,) standard errors, 0 at the first rank
+    shows: Floats  # (K,) impressions of pairs that were shown at several ranks and clicked
+    clicks: Floats  # (K,) clicks on them
     pairs: int  # how many such pairs
 
     def summary(self) -> dict[str, Any]:
@@ -228,7 +228,7 @@ def position_bias(log: Pages) -> PositionBias:
     return PositionBias(examination, error, shows.sum(axis=0), clicks.sum(axis=0), len(shows))
 
 
-def _moved(log: Pages) -> tuple[Array, Array]:
+def _moved(log: Pages) -> tuple[Floats, Floats]:
     """(I, K) impressions and clicks of the pairs that were shown at several ranks and clicked."""
     ranks = log.shown.shape[1]
     if ranks == 0:
@@ -248,24 +248,24 @@ def _moved(log: Pages) -> tuple[Array, Array]:
     return shows, clicks
 
 
-def _linked(shows: Array, clicks: Array) -> Array:
+def _linked(shows: Floats, clicks: Floats) -> Bools:
     """(K,) which ranks can be compared with the first: a finite estimate needs clicks in both directions."""
     ranks = shows.shape[1]
     clicked, shown = clicks > 0, shows > 0
     wins = np.array([[bool((clicked[:, k] & shown[:, j]).any()) for j in range(ranks)] for k in range(ranks)])
     _, component = connected_components(csr_matrix(wins), connection="strong")
-    linked: Array = component == component[0]
+    linked: Bools = component == component[0]
     return linked
 
 
-def _estimate(shows: Array, clicks: Array) -> tuple[Array, Array]:
+def _estimate(shows: Floats, clicks: Floats) -> tuple[Floats, Floats]:
     """(K,) examination relative to the first rank, by Newton's method on its logarithm, and its standard errors."""
     alive = (shows > 0).sum(axis=1) > 1  # others were compared at ranks that are not linked
     shows, clicks = shows[alive], clicks[alive]
     totals = clicks.sum(axis=1, keepdims=True)
     log_examination = np.zeros(shows.shape[1])
 
-    def likelihood(at: Array) -> tuple[float, Array]:
+    def likelihood(at: Floats) -> tuple[float, Floats]:
         weighted = shows * np.exp(at)
         whole = weighted.sum(axis=1, keepdims=True)
         return float((clicks.sum(axis=0) * at).sum() - (totals * np.log(whole)).sum()), weighted / whole
@@ -286,12 +286,12 @@ def _estimate(shows: Array, clicks: Array) -> tuple[Array, Array]:
     rest = (clicks - totals * shares)[:, 1:]
     inverse = np.linalg.inv(_curvature(shares, totals))
     variance = inverse @ np.einsum("ij,ik->jk", rest, rest) @ inverse
-    examination: Array = np.exp(log_examination)
+    examination: Floats = np.exp(log_examination)
     return examination, examination * np.sqrt(np.append(0.0, np.diagonal(variance)))
 
 
-def _curvature(shares: Array, totals: Array) -> Array:
+def _curvature(shares: Floats, totals: Floats) -> Floats:
     """(K - 1, K - 1) minus the second derivatives of the likelihood; the first rank is fixed."""
     free = shares[:, 1:]
-    curvature: Array = np.diag((totals * free).sum(axis=0)) - np.einsum("ij,ik->jk", totals * free, free)
+    curvature: Floats = np.diag((totals * free).sum(axis=0)) - np.einsum("ij,ik->jk", totals * free, free)
     return curvature

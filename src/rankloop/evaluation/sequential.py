@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from rankloop.core.errors import InvalidInput
 from rankloop.core.learner import require, require_number
-from rankloop.core.types import Array
+from rankloop.core.types import Floats
 from rankloop.kernels import sequential as kernels
 
 POINTS = 65  # of the grid on which values are counted: a step of 1/32, with -1, 0 and 1 on it
@@ -67,10 +67,10 @@ class ConfidenceSequence:
         require(self.alpha < 1, "alpha", self.alpha, "must be below 1")
         require_number("against", self.against)
         require(abs(self.against) < 1, "against", self.against, "must be above -1 and below 1")
-        self.counts_: Array = np.zeros(POINTS)
-        self.sums_: Array = np.zeros(3)  # count, sum and sum of squares
-        self.wealth_: Array = np.zeros((2, BETS.size))  # log wealth of the bets on a mean above `against`, and below
-        self.crossed_: Array = np.zeros(2)  # number of values when above and below became significant; 0: not yet
+        self.counts_: Floats = np.zeros(POINTS)
+        self.sums_: Floats = np.zeros(3)  # count, sum and sum of squares
+        self.wealth_: Floats = np.zeros((2, BETS.size))  # log wealth of the bets on a mean above `against`, and below
+        self.crossed_: Floats = np.zeros(2)  # number of values when above and below became significant; 0: not yet
 
     def add(self, values: ArrayLike) -> None:
         """Add values, in order."""
@@ -110,7 +110,7 @@ class ConfidenceSequence:
             return "undecided"
         return "above" if above and not 0 < below < above else "below"
 
-    def state(self) -> dict[str, Array]:
+    def state(self) -> dict[str, Floats]:
         """Return copies of the state."""
         return {name: getattr(self, name).copy() for name in _SHAPES}
 
@@ -123,12 +123,12 @@ class ConfidenceSequence:
         for name, array in fresh.items():
             setattr(self, name, array)
 
-    def _follow(self, values: Array) -> int:
+    def _follow(self, values: Floats) -> int:
         arrays = (self.counts_, self.sums_, self.wealth_, self.crossed_)
         return kernels.follow(*arrays, values, BETS, self.against, log(2.0 / self.alpha))
 
     @staticmethod
-    def _checked(values: ArrayLike) -> Array:
+    def _checked(values: ArrayLike) -> Floats:
         given = np.atleast_1d(np.asarray(values, dtype=np.float64))
         if given.ndim != 1 or not (np.abs(given) <= 1.0).all():
             raise InvalidInput(f"values are {values!r:.80}; they must be numbers from -1 to 1, one after the other")

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from scipy.special import stdtr, stdtrit
 
 from rankloop.core.errors import InvalidInput, InvalidParameter
-from rankloop.core.types import Array
+from rankloop.core.types import Floats, Ints
 
 K = TypeVar("K", bound=Hashable)
 _SWEEPS = 200  # of the additive fit of an incomplete table, at most
@@ -76,12 +76,12 @@ class Estimate(NamedTuple):
 class Means(NamedTuple):
     """Means along an axis, as arrays."""
 
-    value: Array
-    error: Array  # nan with fewer than two values
-    df: Array
-    n: Array
+    value: Floats
+    error: Floats  # nan with fewer than two values
+    df: Floats
+    n: Ints
 
-    def interval(self, level: float = 0.95) -> tuple[Array, Array]:
+    def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
         """Return the confidence intervals."""
         _check_level(level)
         half = self.error * stdtrit(np.maximum(self.df, 1.0), 0.5 + level / 2)
@@ -135,7 +135,7 @@ def running(values: ArrayLike) -> Means:
     squares = np.cumsum((column - value) * (column - np.append(0.0, value)[:-1]))
     with np.errstate(invalid="ignore", divide="ignore"):
         error = np.where(n > 1, np.sqrt(np.maximum(squares, 0.0) / (n - 1) / n), np.nan)
-    return Means(value, error, n - 1.0, n)
+    return Means(value, error, (n - 1).astype(np.float64), n)
 
 
 def clustered(values: ArrayLike, *labels: ArrayLike | Sequence[Hashable]) -> Estimate:
@@ -191,7 +191,7 @@ def paired(high: Mapping[K, float], low: Mapping[K, float], clusters: Mapping[K,
     return clustered(differences, [clusters[key] for key in keys])
 
 
-def holm(p: Sequence[float] | Array) -> Array:
+def holm(p: Sequence[float] | Floats) -> Floats:
     """Return p-values adjusted for multiple tests (Holm); NaN (not tested) stays NaN and does not count.
 
     >>> holm([0.01, 0.04, float("nan"), 0.03])
@@ -211,7 +211,7 @@ def holm(p: Sequence[float] | Array) -> Array:
 # -- the variance of a mean under clusters -------------------------------------------------------------------------
 
 
-def _one_way(values: Array, codes: Array) -> tuple[float, float]:
+def _one_way(values: Floats, codes: Ints) -> tuple[float, float]:
     """Variance of the mean and its degrees of freedom, for clusters 0 … G - 1.
 
     The CR2 estimate, whose bias and Satterthwaite degrees of freedom are those of a random cluster effect beside noise.
@@ -235,7 +235,7 @@ def _one_way(values: Array, codes: Array) -> tuple[float, float]:
     return (found if found > (_ROUNDING * np.abs(values).max()) ** 2 else 0.0), df
 
 
-def cr2_terms(share: Array, variances: Array) -> tuple[float, float]:
+def cr2_terms(share: Floats, variances: Floats) -> tuple[float, float]:
     """Return the expectation of Σ r_g² / (1 - share_g) and its degrees of freedom, if cluster sums have `variances`.
 
     r_g is the sum of cluster g minus its share of the total.
@@ -255,7 +255,7 @@ def cr2_terms(share: Array, variances: Array) -> tuple[float, float]:
 
 
 def _two_way(
-    values: Array, rows: Array, columns: Array, by_row: tuple[float, float], by_column: tuple[float, float]
+    values: Floats, rows: Ints, columns: Ints, by_row: tuple[float, float], by_column: tuple[float, float]
 ) -> tuple[float, float]:
     """Variance and degrees of freedom where values share a row or a column.
 
@@ -290,9 +290,9 @@ def _check_level(level: float) -> None:
         raise InvalidParameter(f"level is {level!r}; it is a probability and must lie between 0 and 1")
 
 
-def _numbers(values: Any) -> Array:
+def _numbers(values: Any) -> Floats:
     try:
-        found: Array = np.asarray(values, dtype=np.float64)
+        found: Floats = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"values are {values!r:.80}; give numbers, as many in each row") from error
     if np.isinf(found).any():
@@ -301,14 +301,14 @@ def _numbers(values: Any) -> Array:
     return found
 
 
-def _column(values: Any) -> Array:
+def _column(values: Any) -> Floats:
     found = _numbers(values)
     if found.ndim != 1:
         raise InvalidInput(f"values have shape {found.shape}; give one list of numbers")
     return found
 
 
-def _codes(labels: Any, n: int) -> Array:
+def _codes(labels: Any, n: int) -> Ints:
     given = list(labels)
     if len(given) != n:
         raise InvalidInput(f"{len(given)} labels for {n} values; give one a value")
