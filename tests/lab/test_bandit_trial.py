@@ -11,7 +11,7 @@ import pytest
 from rankloop.clicks import Pairs, PositionBased, save
 from rankloop.clicks.bandit_models import open_models
 from rankloop.core.errors import DataError, InvalidParameter, UnknownName
-from rankloop.lab.runs.bandit_trial import WARM_ROUNDS, BanditTrial, _checkpoints
+from rankloop.lab.runs.bandit_trial import WARM_ROUNDS, BanditTrial
 
 
 def test_a_fitted_model_gives_its_longest_queries_and_their_best_documents(tmp_path: Path) -> None:
@@ -27,13 +27,6 @@ def test_a_fitted_model_gives_its_longest_queries_and_their_best_documents(tmp_p
         open_models(str(tmp_path / "nothing.json"))
     with pytest.raises(InvalidParameter, match="no option 'docs'"):
         open_models("generated?docs=3")
-
-
-def test_generated_users_have_the_papers_shape() -> None:
-    users = open_models("generated")
-    assert {model: len(queries) for model, queries in users.items()} == {"CM": 10, "PBM": 10}
-    assert {user.attraction.size for queries in users.values() for user in queries.values()} == {10}
-    assert (np.diff(users["PBM"]["1"].examination[:, 0]) < 0).all()
 
 
 def test_runs_repeat_and_start_where_they_should() -> None:
@@ -52,9 +45,3 @@ def test_runs_repeat_and_start_where_they_should() -> None:
         BanditTrial("x", "toprank", "generated", "CM", "99", rounds=5).run()
     with pytest.raises(InvalidParameter, match="rounds is 0"):
         BanditTrial("x", "toprank", "generated", "CM", "1", rounds=0)
-
-
-def test_checkpoints_are_multiples_of_a_thousand_and_the_end() -> None:
-    assert _checkpoints(10_000_000, 5).tolist() == [1000, 10_000, 100_000, 1_000_000, 10_000_000]
-    assert _checkpoints(2500, 50).tolist() == [1000, 2000, 2500]
-    assert _checkpoints(7, 50).tolist() == [7]

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rankloop.core.errors import DataError
 from rankloop.evaluation.statistics import Estimate
 from rankloop.lab.plots.cells import Cell, Results, after, by_round, estimate, growth, mean_until, rise
 from rankloop.lab.plots.tables import Ends, Growth
@@ -130,11 +129,6 @@ def test_folds_of_one_set_share_a_cell() -> None:
     assert found.found.df == pytest.approx(2.0)  # three folds
 
 
-def test_a_name_for_two_runs_is_refused() -> None:
-    with pytest.raises(DataError, match="called by one name"):
-        results(rows("cosine", {"a": [1.0]}), rows("cosine", {"a": [2.0]})).runs("main", "cosine")
-
-
 def test_differences_are_paired_by_seed() -> None:
     (found,) = Higher("", "", "cosine", "a", "b").comparisons(
         results(rows("cosine", {"a": [1, 5, 9], "b": [0.5, 4.4]}))
@@ -250,16 +244,6 @@ def test_a_claim_is_seen_and_turned_round_it_is_not(kind: str) -> None:
         table = good.tables["main"]
         single = Results({"main": table.filter(pa.array([seed == 0 for seed in table["seed"].to_pylist()]))})
         assert claim.check(single).verdict == "undecided"
-
-
-def test_a_claim_comes_with_its_numbers() -> None:
-    told = PAIR.check(KINDS["higher"][1]).finding
-    assert told.startswith("cosine to the offline model: +0.5 ± 0.0058 (a - b, d, u); holds significantly in 1")
-
-
-def test_matched_pairs_are_compared_in_turn() -> None:
-    found = replace(PAIR, high=("a", "c"), low=("b", "d"), matched=True).contrasts(Cell("d", "u"))
-    assert [what for what, _ in found] == ["a - b", "c - d"]
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rankloop.core.errors import DataError, InvalidParameter, UnknownName
-from rankloop.core.specs import parse_spec
+from rankloop.core.errors import InvalidParameter, UnknownName
 from rankloop.lab.datasets.dataset import Split
 from rankloop.lab.datasets.letor import read_letor
 from rankloop.lab.datasets.sources import describe, open_split, write_letor
@@ -43,17 +42,6 @@ def folder(at: Path, **files: str) -> Path:
 
 def queries(spec: object) -> list[list[str]]:
     return [part.queries.tolist() for part in open_split(str(spec)).parts.values()]
-
-
-def test_parse_spec() -> None:
-    assert parse_spec("name") == ("name", {})
-    assert parse_spec("a:b?x=1&y=c=d") == ("a:b", {"x": "1", "y": "c=d"})
-    with pytest.raises(InvalidParameter, match="'x' in 'a\\?x' is not key=value"):
-        parse_spec("a?x")
-    with pytest.raises(InvalidParameter, match="'x' is given twice"):
-        parse_spec("a?x=1&x=2")
-    with pytest.raises(InvalidParameter, match="has no name"):
-        parse_spec("?x=1")
 
 
 @pytest.mark.parametrize(
@@ -131,12 +119,6 @@ def test_a_single_file_is_cut_and_has_no_folds(tmp_path: Path) -> None:
         open_split(f"{file}?fold=2")
     with pytest.raises(InvalidParameter, match="has no option 'seed'"):
         open_split(f"{file}?seed=2")
-
-
-def test_a_folder_without_data_says_what_it_should_hold(tmp_path: Path) -> None:
-    folder(tmp_path, train_txt=text(1), notes_md="")
-    with pytest.raises(DataError, match=r"found notes\.md, train\.txt"):
-        open_split(str(tmp_path))
 
 
 def test_describe(tmp_path: Path) -> None:

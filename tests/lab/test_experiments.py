@@ -21,7 +21,7 @@ import rankloop
 from rankloop.core.errors import DataError, InvalidParameter, RankloopError, UnknownName
 from rankloop.lab.runs.bandit_trial import BanditTrial
 from rankloop.lab.runs.record import Record
-from rankloop.lab.runs.results import curves, finished_runs, journal_of, read_results, relabelled
+from rankloop.lab.runs.results import finished_runs, journal_of, read_results
 from rankloop.lab.runs.sweep import Event, load_sweep, run_trials
 from rankloop.lab.runs.trial import Trial, run
 from tests.waiting import wait_for
@@ -163,23 +163,6 @@ def test_nothing_is_run_twice(tmp_path: Path, count_runs: list[str]) -> None:
     assert len(count_runs) == 4
 
 
-@pytest.mark.parametrize(
-    "changed", [{"evaluations": 4}, {"probes": ("closeness",)}, {"evaluate_on": "vali"}, {"gamma": 0.9}, {"k": 5}]
-)
-def test_a_changed_trial_is_another_run(changed: dict[str, Any]) -> None:
-    assert Trial("pdgd", **changed).id != Trial("pdgd").id
-
-
-def test_what_is_no_longer_asked_for_leaves_the_file_but_is_not_forgotten(
-    tmp_path: Path, count_runs: list[str]
-) -> None:
-    out = tmp_path / "some.parquet"
-    run_trials(small(3), out)
-    assert set(run_trials(small(1), out)["seed"].to_pylist()) == {0}
-    assert set(run_trials(small(3), out)["seed"].to_pylist()) == {0, 1, 2}
-    assert len(count_runs) == 3
-
-
 def test_a_run_that_was_being_written_when_the_machine_died_is_repeated(tmp_path: Path, count_runs: list[str]) -> None:
     out = tmp_path / "some.parquet"
     whole = run_trials(small(2), out)
@@ -250,17 +233,6 @@ def test_two_learners_with_one_label_are_refused_before_anything_runs(tmp_path: 
     with pytest.raises(InvalidParameter, match="two different runs are called"):
         run_trials(twins, out)
     assert not out.exists()
-
-
-def test_one_label_for_what_was_chosen_on_each_data_set(tmp_path: Path) -> None:
-    trials = [Trial("pdgd", data, params={"rate": rate}, rounds=9) for data, rate in ((TINY, 0.1), (OTHER, 0.2))]
-    names = {trial.label: "PDGD" for trial in trials}
-    table = relabelled(run_trials(trials, tmp_path / "some.parquet"), names)
-    assert {label for _, _, label in curves(table, "online.cndcg")} == {"PDGD"}
-    both = [trials[0], Trial("greedy", TINY, rounds=9)]
-    merged = relabelled(run_trials(both, tmp_path / "two.parquet"), {both[0].label: "one", "greedy": "one"})
-    with pytest.raises(DataError, match="'one' is the name of two learners"):
-        curves(merged, "online.cndcg")
 
 
 # -- several processes ---------------------------------------------------------------------------------------------

@@ -66,16 +66,6 @@ def test_panels_are_named_by_data_and_user() -> None:
     assert [a.get_ylabel().splitlines()[0] for a in axes[::2]] == ["synthetic:mslr", "Yahoo"]
 
 
-def test_one_seed_has_no_band() -> None:
-    figure = figures.learning_curves(results(seeds=1), "online.cndcg")
-    assert all(not axes.collections for axes in figure.axes)
-
-
-def test_rounds_may_be_drawn_on_a_log_scale() -> None:
-    assert figures.learning_curves(results(), "online.cndcg", log_x=True).axes[0].get_xscale() == "log"
-    assert figures.learning_curves(results(), "online.cndcg").axes[0].get_xscale() == "linear"
-
-
 def test_every_learner_looks_different_and_references_are_broken_lines() -> None:
     labels = tuple(f"learner {i}" for i in range(18))
     lines = figures.learning_curves(results(1, (*labels, "offline RankNet")), "online.cndcg").axes[0].get_lines()
@@ -118,16 +108,3 @@ def test_files_are_whole_hold_their_words_and_repeat_byte_for_byte(tmp_path: Pat
     assert width > height > 500
     assert content[-8:-4] == b"IEND"
     assert struct.unpack(">I", content[-4:])[0] == zlib.crc32(b"IEND")
-
-
-def test_drawing_leaves_no_trace_in_matplotlib(tmp_path: Path) -> None:
-    import matplotlib
-
-    def settings() -> dict[str, Any]:
-        return {
-            name: matplotlib.rcParams[name] for name in matplotlib.rcParams if name != "backend"
-        }  # found when asked
-
-    before = settings()
-    figures.save(figures.by_user(results(), "blocks", "PairRank_C", "blocks"), tmp_path / "a")
-    assert settings() == before

@@ -5,13 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rankloop.core.errors import InvalidParameter
-from rankloop.core.rng import Rng
 from rankloop.core.types import Array
 from rankloop.lab.datasets.dataset import Dataset
 from rankloop.lab.datasets.sources import open_split
-from rankloop.lab.runs.hindsight import best_ranker, queries_drawn
-from rankloop.lab.worlds.world import Stationary
+from rankloop.lab.runs.hindsight import best_ranker
 from tests.reference import topk as naive
 
 
@@ -52,14 +49,3 @@ def test_nothing_in_the_ball_is_better(data: Dataset, surrogate: str, radius: fl
             other = found.theta + size * rng.normal(size=5)
             other *= min(1.0, radius / float(np.linalg.norm(other)))
             assert loss_of(data, counts, surrogate, other) >= found.loss - slack
-
-
-def test_queries_are_counted_as_they_came(data: Dataset) -> None:
-    world, streams = Stationary(data), Rng(3)
-    came = [world.at(t, streams.for_event("world", t)).candidates.query for t in range(200)]
-    assert queries_drawn(data, 200, 3).tolist() == [came.count(str(q)) for q in data.queries]
-
-
-def test_what_is_not_convex_is_refused(data: Dataset) -> None:
-    with pytest.raises(InvalidParameter, match="not convex"):
-        best_ranker(data, np.ones(12), "smoothdcg")

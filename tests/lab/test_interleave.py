@@ -20,7 +20,7 @@ from rankloop.evaluation.metrics import ndcg
 from rankloop.lab.datasets.dataset import Split
 from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.plots.figures import interleaving_figure
-from rankloop.lab.runs.interleave import Interval, Ranker, check_ranker, compare, interleave, open_ranker, rank_all
+from rankloop.lab.runs.interleave import Ranker, check_ranker, compare, interleave, open_ranker, rank_all
 
 DATA = "synthetic:mq2008?queries=40&vali=5&test=30"
 
@@ -86,12 +86,6 @@ def test_same_seed_same_result_and_another_seed_another(split: Split) -> None:
     assert one.credit.tobytes() != other.credit.tobytes()
 
 
-def test_lists_are_cut_to_the_documents_there_are(split: Split) -> None:
-    longest = int(np.diff(split.test.offsets).max())
-    found = interleave(["feature:1", "feature:2"], split, rounds=20, k=longest + 5)
-    assert found.credit.sum() > 0
-
-
 def test_summary_adds_up(split: Split) -> None:
     found = interleave(["feature:1", "feature:2", "feature:-2"], split, "informational", rounds=60)
     rows = found.summary()
@@ -101,12 +95,6 @@ def test_summary_adds_up(split: Split) -> None:
         assert row["wins"] + row["losses"] + row["ties"] == pytest.approx(60)
         assert row["preference"]["mean"] == pytest.approx((row["wins"] - row["losses"]) / 60)
         assert row["ndcg difference"] == pytest.approx(row["ndcg"] - found.ndcg[0])
-
-
-def test_the_interval_holds_the_mean_95_times_of_100() -> None:
-    rng = np.random.default_rng(0)
-    intervals = [Interval.of(rng.normal(0.3, 2.0, size=200)) for _ in range(1000)]
-    assert np.mean([interval.low <= 0.3 <= interval.high for interval in intervals]) == pytest.approx(0.95, abs=0.02)
 
 
 # -- rankers -------------------------------------------------------------------------------------------------------
@@ -138,11 +126,6 @@ def test_learners_are_trained_and_files_are_not(split: Split, tmp_path: Path) ->
     save(learner, tmp_path / "mine.rankloop")
     saved = open_ranker(str(tmp_path / "mine.rankloop"), split, user)
     assert saved.rank(query, np.zeros(query.n)).tolist() == learner.best(query, query.n).tolist()
-
-
-def test_a_fitted_learner_beats_a_feature(split: Split) -> None:
-    found = interleave(["feature:1", "offline-ranknet"], split, "navigational", rounds=400, train_rounds=0)
-    assert found.verdict(1) == "better"
 
 
 @pytest.mark.parametrize(
@@ -222,21 +205,6 @@ def test_the_command_prints_json(capsys: pytest.CaptureFixture[str], split: Spli
 
 def test_the_command_knows_the_methods() -> None:
     assert get_args(cli.Method) == METHODS
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["feature:1"], "1 rankers"),
-        (["feature:1", "pairank"], "did you mean 'pairrank'"),
-        (["feature:1", "feature:2", "--figure", "x.bmp"], "figures are written as .png or .svg"),
-        (["feature:1", "feature:2", "--data", "synthetic:msrl"], "no synthetic data set is called 'msrl'"),
-        (["feature:1", "feature:2", "--user", "nobody"], "no user is called 'nobody'"),
-    ],
-)
-def test_the_command_says_what_is_wrong(arguments: list[str], words: str) -> None:
-    with pytest.raises((InvalidParameter, UnknownName), match=words):
-        run(*arguments)
 
 
 def test_the_figure_ends_at_the_interval(split: Split) -> None:

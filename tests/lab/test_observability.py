@@ -53,18 +53,6 @@ def test_table_2() -> None:
     assert {n: [v[0] for v in row] for n, row in zip(named(game), game.feedback, strict=True)} == rows(TABLE_2)
 
 
-def test_signal_matrices() -> None:
-    """Equation 3: those of 123 and 132, and the difference of their losses."""
-    game = Game("sumloss", 3)
-    assert game.signals(0) == game.signals(1)
-    assert [[int(v) for v in row] for row in game.signals(0)] == [[1, 1, 1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1, 1, 1]]
-    assert difference(game, "123", "132") == [0, 1, -1, 0, 0, 1, -1, 0]
-    for ranking in range(6):
-        signals, seen = game.signals(ranking), [word[0] for word in game.feedback[ranking]]
-        assert [int(v) for v in signals[1]] == seen  # the second row is that of H, the first its complement
-        assert [int(v) for v in signals[0]] == [1 - v for v in seen]
-
-
 @pytest.mark.parametrize(
     ("game", "globally", "locally", "regret"),
     [
@@ -97,21 +85,6 @@ def test_what_can_be_learned(game: Game, globally: bool, locally: bool | None, r
     assert game.gap == 0.0 if globally else game.gap > 0.05  # far above what the rounding of a logarithm could do
 
 
-def test_neighbors_of_sumloss_swap_two_items_that_stand_next_to_each_other() -> None:
-    """Lemma 3, both ways: there are m! (m - 1) / 2 such pairs and no others; Lemma 2: every ranking takes part."""
-    game = Game("sumloss", 3)
-    name = dict(zip(game.losses, named(game), strict=True))
-    found = {frozenset((name[a], name[b])) for a, b in game.neighbors}
-    wanted = {
-        frozenset((one, other))
-        for one in named(game)
-        for other in named(game)
-        if sorted(abs(int(a) - int(b)) for a, b in zip(one, other, strict=True)) == [0, 1, 1]
-    }
-    assert found == wanted
-    assert len(found) == 6 * 2 // 2
-
-
 def test_the_rows_of_appendix_a() -> None:
     """Signs of gains are turned, so the differences of losses are minus those printed."""
     log3 = log2(3)
@@ -142,14 +115,6 @@ def test_table_3_two_adversaries_that_top_1_feedback_cannot_tell_apart() -> None
     normalised = grades / ideal[:, None]
     assert np.array(p) @ normalised == pytest.approx([0.3533, 0.3920, 0.3226], abs=5e-5)
     assert np.array(other) @ normalised == pytest.approx([0.3339, 0.3339, 0.4], abs=5e-5)
-
-
-def test_sumloss_differs_from_pairwise_loss_by_what_no_ranking_changes() -> None:
-    """Equation 2, for every pair of rankings and every vector of four items."""
-    one, other = Game("sumloss", 4), Game("pairwise", 4)
-    for a, b in zip(one.losses, other.losses, strict=True):
-        rest = [x - y for x, y in zip(a, b, strict=True)]
-        assert rest == [Fraction(sum(r) * (sum(r) + 1), 2) for r in one.vectors]
 
 
 def test_values_by_hand() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from rankloop import cli
 from rankloop.clicks.bandit_models import fit_if_log
-from rankloop.core.errors import DataError, InvalidParameter, UnknownName
+from rankloop.core.errors import DataError, InvalidParameter
 from rankloop.core.presets import PUBLISHED
 from rankloop.core.registry import make
 from rankloop.lab.plots.cells import Results
@@ -30,12 +30,6 @@ DATA = "synthetic:mq2008?queries=20&vali=6&test=12&features=6"
 
 
 # -- papers as data --------------------------------------------------------------------------------------------------
-
-
-def test_papers_are_found_by_name() -> None:
-    assert [open_paper(name).name for name in PAPERS] == list(PAPERS)
-    with pytest.raises(UnknownName, match="no paper is called 'rankpair'"):
-        open_paper("rankpair")
 
 
 @pytest.mark.parametrize("name", PAPERS)
@@ -160,13 +154,6 @@ def test_settings_are_chosen_on_other_seeds_and_the_validation_part(tmp_path: Pa
     assert {json.dumps(p, sort_keys=True) for p in (best, {**best, "decay": 1.0})} <= ran
     assert set(table["seed"].to_pylist()) == {0, 1, 2}
     assert set(table["evaluate_on"].to_pylist()) == {"test"}
-
-
-def test_ones_own_data_takes_the_place_of_a_paper_s() -> None:
-    paper = open_paper("pairrank").at(quick=True, data=["x", "y"])
-    assert [part.data == ("x", "y") for part in paper.parts] == [True, False]
-    assert paper.parts[0].rounds == open_paper("pairrank").parts[0].quick["rounds"]
-    assert open_paper("topk").at().parts == open_paper("topk").parts
 
 
 # -- all papers in a tiny form -----------------------------------------------------------------------------------------

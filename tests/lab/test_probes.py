@@ -10,10 +10,8 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from rankloop.core.registry import make
 from rankloop.core.types import Array
-from rankloop.lab.datasets.dataset import Dataset
 from rankloop.lab.datasets.lda import project
 from rankloop.lab.datasets.sources import open_split
-from rankloop.lab.plots import paper_figures
 from rankloop.lab.runs.probes import BLOCK_PERCENTILES, blocks, certain
 from rankloop.lab.runs.trial import Trial, run
 from rankloop.learners.neural.olranknet import OLRankNet
@@ -31,19 +29,9 @@ def test_the_plane_is_that_of_linear_discriminant_analysis() -> None:
     assert len(plane.points) == len(grades)
     for axis in range(2):
         assert abs(np.corrcoef(plane.points[:, axis], other[:, axis])[0, 1]) > 0.9999
-    inside = plane.points - plane.centres[plane.grades]
+    inside = plane.points - plane.centers[plane.grades]
     assert inside.T @ inside / len(inside) == pytest.approx(np.eye(2), abs=1e-4)
     assert plane.chance == pytest.approx(1 / 3)
-
-
-def test_two_grades_have_one_axis() -> None:
-    rows = np.random.default_rng(0).normal(size=(200, 3))
-    grades = (rows[:, 1] > 0).astype(np.int64)
-    plane = project(Dataset("two", rows, grades, np.array([0, 200]), np.array(["q"])))
-    assert not plane.points[:, 1].any()
-    assert plane.right > 0.9
-    figure = paper_figures.scatter({"two": (plane.points, plane.grades)})
-    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["0", "1"]  # type: ignore[union-attr]
 
 
 class Sure(OLRankNet):
@@ -67,14 +55,6 @@ def test_the_share_of_certain_pairs_is_of_all_pairs_of_the_first_ten() -> None:
     assert certain(train)(make("pairrank")) == {}
     record = run(Trial("olranknet", DATA, rounds=10, probes=("certain",)))
     assert 0.0 <= record.last("certain@10") <= 1.0
-
-
-def test_memory_is_that_of_the_state() -> None:
-    def size(learner: str, **params: Any) -> float:
-        return run(Trial(learner, DATA, params=params, rounds=20, probes=("memory",))).last("state_bytes")
-
-    assert size("dbgd") == 6 * 8
-    assert size("dm2l", horizon=1000) == (6 + 6 * 6 + 6 + 1 + 1) * 8  # mean, six experts and weights, rounds, horizon
 
 
 class Halves:

@@ -86,32 +86,6 @@ def test_a_resumed_sweep_runs_again_what_other_code_or_other_data_computed(tmp_p
     assert resumed() == [["kept", "pdgd", ""], ["kept", "greedy", ""]]  # nothing was thrown away
 
 
-def test_the_code_of_a_run_is_what_its_module_and_its_learner_import() -> None:
-    pairrank = names("rankloop.lab.runs.trial", "rankloop.learners.pairwise.pairrank")
-    for file in (
-        "lab/runs/simulate.py",
-        "lab/datasets/synthetic.py",
-        "lab/worlds/world.py",
-        "clicks/users.py",
-        "learners/pairwise/pairrank.py",
-        "learners/pairwise/_linear.py",
-        "kernels/certainty.py",
-        "kernels/ranking.py",
-        "kernels/metrics.py",
-        "core/rng.py",
-        "core/types.py",
-    ):
-        assert file in pairrank
-    assert not [file for file in pairrank if file.startswith(("cli/", "service", "papers", "lab/plots"))]
-    assert not pairrank & {
-        "learners/bandits/bubblerank.py",
-        "learners/pairwise/pdgd.py",
-        "core/registry.py",
-        "__init__.py",
-    }
-    assert "learners/bandits/bubblerank.py" in names("rankloop.learners.bandits.bubblerank")
-
-
 def test_a_module_of_another_package_counts_with_what_it_imports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

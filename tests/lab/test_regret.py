@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankloop.clicks.users import Grader, open_user
-from rankloop.core.errors import InvalidInput, InvalidParameter, UnknownName
+from rankloop.core.errors import InvalidParameter, UnknownName
 from rankloop.core.rng import Rng
 from rankloop.core.types import Array
 from rankloop.lab.runs.hindsight import LOSSES, MEASURES, Regret
@@ -62,17 +62,6 @@ def test_sumloss_regret_is_pairwise_regret(seed: int, m: int, T: int) -> None:
     for regret in (one, other):
         regret.add(orders, grades)
     assert one.value == pytest.approx(other.value, abs=1e-9)
-
-
-def test_what_regret_refuses() -> None:
-    with pytest.raises(InvalidParameter, match="measure is 'mrr'"):
-        Regret("mrr", 3)
-    with pytest.raises(InvalidParameter, match="at most 8"):
-        Regret("ap", 9)
-    with pytest.raises(InvalidInput, match="give rounds x all items"):
-        Regret("dcg", 3).add(np.zeros((2, 2), int), np.zeros((2, 2)))
-    with pytest.raises(InvalidInput, match="two grades"):
-        Regret("pairwise", 2).add(np.array([[0, 1]]), np.array([[2.0, 0.0]]))
 
 
 # -- graders ---------------------------------------------------------------------------------------------------------
@@ -130,13 +119,6 @@ def test_a_corrupted_vector_is_flipped_as_often_as_told() -> None:
     assert world.at(3, np.random.default_rng(0)).candidates.n == world.k == 20
 
 
-def test_switching_changes_at_once_and_comes_back_the_same() -> None:
-    truths = Switching(every=10, flip=0.0).truths(np.arange(40))
-    assert (truths[:10] == truths[0]).all()
-    assert (truths[10] != truths[9]).any()
-    assert (Switching(every=10).truths(np.array([35]))[0] == truths[35]).all()
-
-
 def test_alternating_misleads_who_follows_the_leader() -> None:
     """The unperturbed leader is wrong in half of the rounds or more; the perturbed one is not."""
     from rankloop.lab.runs.compiled import run_items
@@ -163,7 +145,3 @@ def test_alternating_misleads_who_follows_the_leader() -> None:
 def test_bad_sequences_are_named(spec: str, words: str) -> None:
     with pytest.raises((InvalidParameter, UnknownName), match=words):
         open_item_world(spec)
-
-
-def test_sequences_by_name() -> None:
-    assert open_item_world("switching?items=8&every=5&flip=0.2") == Switching(items=8, every=5, flip=0.2)

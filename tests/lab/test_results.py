@@ -13,7 +13,7 @@ import pytest
 
 from rankloop.core.errors import DataError, RankloopError
 from rankloop.evaluation.statistics import paired
-from rankloop.lab.runs.results import curves, read_results, relabelled, summarise, table_of
+from rankloop.lab.runs.results import curves, read_results, summarise, table_of
 from rankloop.lab.runs.trial import Trial, run
 
 TINY = "synthetic:mq2008?queries=20&vali=4&test=6&features=6"
@@ -90,13 +90,6 @@ def test_a_record_as_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
         record.to_pandas()
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=list))
     assert [row["round"] for row in record.to_pandas()] == record.at.tolist()
-
-
-def test_new_names_keep_rows_and_give_the_order() -> None:
-    table = table_of(rows("a", {0: [1.0]}) + rows("b", {0: [2.0]}) + rows("c", {0: [3.0]}))
-    named = relabelled(table, {"c": "C", "a": "A"})
-    assert named["label"].to_pylist() == ["C", "A", "b"]
-    assert named["cosine"].to_pylist() == [3.0, 1.0, 2.0]
 
 
 def test_a_file_that_is_no_result_is_refused(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ from rankloop.clicks.users import DependentClickUser
 from rankloop.core import registry
 from rankloop.core.errors import InvalidParameter
 from rankloop.core.rng import Rng
-from rankloop.core.types import Candidates, Feedback, Impression
+from rankloop.core.types import Feedback, Impression
 from rankloop.evaluation.metrics import ndcg
 from rankloop.lab.datasets.dataset import Dataset
 from rankloop.lab.runs.probes import held_out
 from rankloop.lab.runs.simulate import Delays, open_delays, simulate
-from rankloop.lab.runs.trial import Trial, run, spaced_checkpoints
+from rankloop.lab.runs.trial import Trial, run
 from rankloop.lab.worlds.world import Stationary
 
 SMALL = "synthetic:mq2008?queries=30&vali=5&test=10"
@@ -103,12 +103,6 @@ def test_held_out_skips_queries_with_nothing_relevant() -> None:
     assert held_out(data, empty="1")(base)["offline.ndcg@10"] == pytest.approx((1 / np.log2(3) + 1) / 2)
 
 
-def test_checkpoints_are_log_spaced_and_end_with_the_run() -> None:
-    assert spaced_checkpoints(1000, 4).tolist() == [1, 10, 100, 1000]
-    assert spaced_checkpoints(3, 20).tolist() == [1, 2, 3]
-    assert spaced_checkpoints(7, 1).tolist() == [7]
-
-
 def _exchange(delays: Delays, rounds: int) -> list[tuple[int, str]]:
     streams, arrived = Rng(0), []
     for t in range(rounds):
@@ -116,10 +110,6 @@ def _exchange(delays: Delays, rounds: int) -> list[tuple[int, str]]:
         for impression, _ in delays.exchange(t, letter, Feedback.clicks([1]), streams.for_event("delay", t)):
             arrived.append((t, impression.query))
     return arrived
-
-
-def test_no_delay_delivers_at_once() -> None:
-    assert _exchange(Delays(), 20) == [(t, str(t)) for t in range(20)]
 
 
 def test_late_lost_and_duplicated_feedback_has_the_rates_asked_for() -> None:
@@ -133,13 +123,6 @@ def test_late_lost_and_duplicated_feedback_has_the_rates_asked_for() -> None:
     assert len(sent) - len(set(sent)) == pytest.approx(20_000 * 0.8 * 0.1, rel=0.1)
 
 
-@pytest.mark.parametrize("name", LEARNERS)
-def test_learners_learn_through_delays(name: str) -> None:
-    late = run(Trial(name, SMALL, "perfect", rounds=800, delays="late?mean=20&lost=0.2&duplicated=0.1"))
-    floor = run(Trial("random", SMALL, "perfect", rounds=800))
-    assert late.last("online.cndcg") > 1.1 * floor.last("online.cndcg")
-
-
 def test_bad_delays_and_trials_are_named() -> None:
     assert open_delays("none") is None
     with pytest.raises(InvalidParameter, match=r"lost is 2\.0"):
@@ -150,9 +133,3 @@ def test_bad_delays_and_trials_are_named() -> None:
         Trial("pdgd", rounds=0)
     with pytest.raises(InvalidParameter, match="no probe is called 'colour'"):
         Trial("pdgd", probes=("colour",))
-
-
-def test_candidates_are_views_not_copies(world: Stationary) -> None:
-    candidates = world.dataset.candidates(3)
-    assert isinstance(candidates, Candidates)
-    assert np.shares_memory(candidates.features, world.dataset.features)

@@ -79,16 +79,6 @@ def test_shape(name: str) -> None:
     assert x.max() == 1.0
 
 
-def test_mq2008_has_queries_without_relevant_documents() -> None:
-    train = describe(open_split("synthetic:mq2008?queries=780"))["parts"]["train"]
-    assert train["queries without relevant documents"] == pytest.approx(0.22, abs=0.05)
-    assert train["documents per query"]["50%"] == pytest.approx(8, abs=2)
-
-
-def test_each_np2003_query_has_its_page() -> None:
-    assert describe(open_split("synthetic:np2003"))["parts"]["train"]["queries without relevant documents"] == 0
-
-
 def test_same_seed_same_bits() -> None:
     first, again = (open_split("synthetic:mslr?queries=30&vali=2&test=2&docs=20&seed=4") for _ in range(2))
     other = open_split("synthetic:mslr?queries=30&vali=2&test=2&docs=20&seed=5")
@@ -104,13 +94,6 @@ def test_more_queries_keep_the_first_ones() -> None:
     assert few.train.features.tolist() == many.train.features[:rows].tolist()
     assert few.train.grades.tolist() == many.train.grades[:rows].tolist()
     assert few.train.offsets.tolist() == many.train.offsets[:14].tolist()
-
-
-def test_sizes_can_be_fixed_and_features_left_raw() -> None:
-    split = open_split("synthetic:yahoo?queries=7&vali=1&test=1&docs=9&sizes=fixed&features=20&normalise=none")
-    assert np.diff(split.train.offsets).tolist() == [9] * 7
-    assert (split.train.width, split.train.normalisation) == (20, "none")
-    assert split.train.features.max() > 1
 
 
 @pytest.mark.slow

@@ -97,24 +97,11 @@ def test_losses_are_those_of_the_scores_that_made_the_list(data: Dataset) -> Non
     assert run_contextual(learner, data, 50).losses.size == 0
 
 
-def test_checkpoints_must_be_rounds() -> None:
-    for at in ([], [0], [11]):
-        with pytest.raises(InvalidParameter, match="must lie between 1 and 10"):
-            run_items(FTPLFull(), Corrupted(), 10, at=at)
-
-
 def test_a_learner_without_a_compiled_loop_is_named(data: Dataset) -> None:
     with pytest.raises(InvalidParameter, match="RTopK has no compiled loop over items without features"):
         run_items(RTopK(), Corrupted(), 10)
     with pytest.raises(InvalidParameter, match=r"PDGD has no compiled loop over queries.*method compiled_queries"):
         run_contextual(make("pdgd"), data, 10)
-
-
-def test_progress_is_told(data: Dataset) -> None:
-    told: list[int] = []
-    run_items(FTPLFull(grades=1), Corrupted(), 9000, on_progress=told.append)
-    run_contextual(RandomOrder(), data, 9000, on_progress=told.append)
-    assert told == [8192, 9000, 8192, 9000]
 
 
 # -- reference values ------------------------------------------------------------------------------------------------

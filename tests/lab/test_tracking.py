@@ -21,7 +21,7 @@ from rankloop.lab.runs.probes import held_out
 from rankloop.lab.runs.results import curves, read_results, rows_of, summarise, table_of
 from rankloop.lab.runs.simulate import simulate
 from rankloop.lab.runs.sweep import load_sweep, run_trials
-from rankloop.lab.runs.tracking import recovery, tracking_measures, window_ends, window_means
+from rankloop.lab.runs.tracking import recovery, window_ends
 from rankloop.lab.runs.trial import Trial, run
 from rankloop.lab.worlds.world import open_world
 
@@ -52,11 +52,6 @@ def test_windows_are_even_and_none_spans_a_change() -> None:
     assert window_ends(20, np.array([3]), 2).tolist() == [3, 12, 20]  # a short segment has a window too
 
 
-def test_window_means() -> None:
-    values = np.arange(10.0)
-    assert window_means(values, np.array([1, 4, 10])).tolist() == [0.0, 2.0, 6.5]
-
-
 ENDS = np.arange(10, 121, 10)
 #                  1    2    3    4 | 5    6    7    8  | 9    10   11   12
 SERIES = np.array([0.2, 0.5, 0.7, 0.8, 0.3, 0.6, 0.76, 0.9, 0.4, 0.5, 0.8, 0.86])
@@ -75,21 +70,6 @@ def test_who_does_not_suffer_recovers_at_once_and_who_does_not_recover_takes_all
     assert recovery(np.where(ENDS <= 40, 0.7, 0.1), ENDS, [40]) == 80
     falling = np.repeat([0.8, 0.4, 0.1], 4)
     assert recovery(falling, ENDS, [40, 80]) == 40
-
-
-def test_nothing_changed_nothing_to_recover_from() -> None:
-    assert np.isnan(recovery(SERIES, ENDS, []))
-    assert np.isnan(recovery(SERIES[:4], ENDS[:4], [40, 80]))
-    assert list(tracking_measures(np.zeros(120), ENDS, np.array([], int))) == ["online.window_ndcg"]
-    assert list(tracking_measures(np.zeros(120), ENDS, np.array([35]))) == ["online.window_ndcg"]  # spanned
-
-
-def test_recovery_as_it_stood_at_each_checkpoint() -> None:
-    found = tracking_measures(np.repeat(SERIES, 10), ENDS, np.array([40, 80]))
-    assert found["online.window_ndcg"] == pytest.approx(SERIES)
-    assert found["online.recovery"][-1] == recovery(SERIES, ENDS, [40, 80])
-    assert np.isnan(found["online.recovery"][:4]).all()
-    assert found["online.recovery"][4:8].tolist() == [10, 20, 20, 20]
 
 
 # -- runs ----------------------------------------------------------------------------------------------------------
@@ -154,23 +134,6 @@ def test_a_fitted_learner_knows_the_first_taste() -> None:
     assert found[record.at > 50].max() < 0.8
 
 
-def test_stationary_runs_are_what_they_were() -> None:
-    trial = Trial("pdgd", SMALL, rounds=60, seed=4)
-    assert trial.id == f"pdgd|{SMALL}|perfect|60x10|seed=4"
-    assert Trial("pdgd", SMALL, rounds=60, seed=4, world="swap").id == f"{trial.id}|swap"
-    record = run(trial)
-    assert set(record.measures) == {"online.cndcg", "online.ndcg", "online.regret", "offline.ndcg@10"}
-    assert record.at[:3].tolist() == [1, 2, 3]  # log-spaced
-    unswapped = run(Trial("pdgd", SMALL, rounds=60, seed=4, world="swap?probability=0"))
-    assert unswapped.last("online.cndcg") == record.last("online.cndcg")
-    assert unswapped.last("offline.ndcg@10") == record.last("offline.ndcg@10")
-
-
-def test_worlds_and_delays_go_together() -> None:
-    trial = Trial("pdgd", SMALL, rounds=80, world="drift?period=30", delays="late?mean=5&lost=0.1")
-    assert run(trial).measures["online.regret"].tolist() == run(trial).measures["online.regret"].tolist()
-
-
 def test_closeness_to_a_model_of_other_grades_is_refused() -> None:
     with pytest.raises(InvalidParameter, match=r"probe closeness in world 'drift'"):
         Trial("pdgd", probes=("closeness",), world="drift")
@@ -227,14 +190,6 @@ def test_a_sweep_may_vary_the_world(tmp_path: Path) -> None:
         load_sweep(tmp_path / "wrong.toml")
 
 
-@pytest.mark.slow
-def test_processes_give_the_same_bits_in_worlds_that_change(tmp_path: Path) -> None:
-    trials = [Trial("pairrank", SMALL, rounds=100, world=world) for world in WORLDS]
-    tables = [run_trials(trials, tmp_path / f"{count}.parquet", count) for count in (1, 2)]
-    one, two = (repr(table.drop_columns(["seconds", "rounds_per_second"]).to_pylist()) for table in tables)
-    assert one == two  # as texts, in which NaN equals NaN
-
-
 def test_figures_mark_the_changes() -> None:
     records = [run(Trial(name, SMALL, rounds=90, world="piecewise?every=30")) for name in ("pdgd", "random")]
     table = table_of(row for record in records for row in rows_of(record))
@@ -248,13 +203,6 @@ def test_figures_mark_the_changes() -> None:
     shown = {str(line.get_label()): line for line in figure.axes[0].get_lines()}
     assert np.asarray(shown["pdgd"].get_ydata()) == pytest.approx(records[0].measures["online.window_ndcg"])
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["pdgd", "random"]
-
-
-def test_figures_mark_nothing_where_nothing_or_everything_changes() -> None:
-    for world in ("drift?period=9", "piecewise?every=1"):
-        figure = figures.comparison(table_of(rows_of(run(Trial("random", SMALL, rounds=90, world=world)))))
-        assert all(line.get_label() == "random" for axes in figure.axes for line in axes.get_lines())
-        assert figure.axes[0].get_xlabel() == "rounds"
 
 
 def test_compare_prints_and_draws_a_world_that_changes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -274,25 +222,3 @@ def test_compare_prints_and_draws_a_world_that_changes(tmp_path: Path, capsys: p
         assert result["world"] == "piecewise?every=40"
         assert result["online"]["regret"] > 0
         assert 0 <= result["online"]["recovery"] <= 40
-
-
-def test_stationary_commands_look_as_they_did(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command("simulate", "pdgd", "--data", SMALL, "--rounds", "30") == 0
-    out = capsys.readouterr().out
-    assert "cumulative NDCG" in out
-    assert "regret" not in out
-
-
-def test_sweep_draws_the_world_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "changing.toml").write_text(SWEEP)
-    assert command("sweep", str(tmp_path / "changing.toml"), "--out", str(tmp_path), "--processes", "1") == 0
-    out = capsys.readouterr().out
-    assert "regret" in out
-    assert "pdgd [world=stationary]" in out
-    drawn = {path.name for path in tmp_path.glob("*.png")}
-    assert drawn == {f"changing-{name}.png" for name in ("online", "offline", "regret", "over-time")}
-
-
-def test_a_wrong_world_is_one_line_with_the_remedy(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command("simulate", "pdgd", "--world", "swap?probability=3") == 2
-    assert capsys.readouterr().err.strip() == "rankloop: probability is 3.0; it must lie between 0 and 1"

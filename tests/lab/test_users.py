@@ -62,13 +62,6 @@ def test_the_published_stop_rule_halves_what_a_navigational_user_sees() -> None:
     assert seen[False] < 4.0
 
 
-def test_specs() -> None:
-    assert open_user("navigational", 4) == DependentClickUser.named("navigational", 4)
-    five = DependentClickUser((0.4, 0.6, 0.7, 0.8, 0.9), (0.1, 0.2, 0.3, 0.4, 0.5))
-    assert open_user("informational", 3) == five  # the smallest table that covers 0-3
-    assert not open_user("perfect?stop_requires_click=false", 1).stop_requires_click
-
-
 @pytest.mark.parametrize("table", TABLES)
 def test_users_of_click_models_follow_the_closed_forms(table: str) -> None:
     """Cascade: nobody reads past a click. Position-based: (1/rank)^eta looks. DBN: impatient after every document."""

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from rankloop.clicks.users import DependentClickUser
-from rankloop.core import registry
 from rankloop.core.errors import InvalidInput, InvalidParameter, RankloopError, UnknownName
 from rankloop.core.rng import Rng
 from rankloop.core.types import Array
@@ -17,7 +13,6 @@ from rankloop.evaluation.metrics import dcg
 from rankloop.kernels.simulated_users import utilities
 from rankloop.lab.datasets.dataset import Dataset, Split
 from rankloop.lab.datasets.sources import open_split
-from rankloop.lab.runs.simulate import simulate
 from rankloop.lab.worlds.tastes import Tastes
 from rankloop.lab.worlds.world import (
     Drift,
@@ -31,7 +26,6 @@ from rankloop.lab.worlds.world import (
     change_points,
     open_world,
     parse_world,
-    swapped_grades,
 )
 
 TASTEFUL = ["piecewise?every=50", "drift?period=80", "recurring?every=30&tastes=3"]
@@ -80,12 +74,6 @@ def test_swapping_by_hand(grades: list[int], highest: int, swapped: list[int]) -
     assert round_.ideal == pytest.approx(dcg(sorted(grades, reverse=True), 3))
 
 
-def test_swapping_twice_gives_the_grades_back() -> None:
-    for highest in range(6):
-        partner = swapped_grades(highest)
-        assert partner[partner].tolist() == list(range(highest + 1))
-
-
 def test_all_documents_of_a_round_are_swapped_together_with_the_probability_asked_for(split: Split) -> None:
     rounds = rounds_of(Swap(split.train, probability=0.3), 20_000)
     data, swapped = split.train, 0
@@ -97,25 +85,6 @@ def test_all_documents_of_a_round_are_swapped_together_with_the_probability_aske
             swapped += 1
     relevant = np.mean([round_.ideal > 0 for round_ in rounds])  # a query of zeros only looks the same both ways
     assert swapped / len(rounds) == pytest.approx(0.3 * relevant, abs=4 * (0.21 / len(rounds)) ** 0.5)
-
-
-def test_clicks_go_by_the_swapped_grades() -> None:
-    """A perfect user of binary grades clicks what is relevant and nothing else."""
-    world, user = Swap(one_query([0, 1, 0, 0]), probability=0.5), DependentClickUser.named("perfect", 1)
-    seen = set()
-    for step in simulate(registry.make("random"), world, user, 40):
-        assert step.feedback.values.tolist() == step.round.grades[step.impression.order].tolist()
-        seen.add(tuple(step.round.grades.tolist()))
-    assert seen == {(0, 1, 0, 0), (1, 0, 1, 1)}
-
-
-def test_a_swap_that_never_comes_is_the_stationary_world(split: Split) -> None:
-    for one, other in zip(
-        rounds_of(Swap(split.train, probability=0.0), 50), rounds_of(Stationary(split.train), 50), strict=True
-    ):
-        assert one.candidates is other.candidates
-        assert one.grades.tolist() == other.grades.tolist()
-        assert one.ideal == other.ideal
 
 
 def test_held_out_grades_under_swapping_are_those_of_most_rounds(split: Split) -> None:
@@ -223,27 +192,6 @@ def test_piecewise_stays_within_a_segment_and_differs_across(split: Split) -> No
     assert change_points("piecewise?every=50", 150).tolist() == [50, 100]
 
 
-def test_every_change_of_a_piecewise_world_is_a_change(split: Split) -> None:
-    """Grades before and after are hardly correlated: utilities are not at all, but grades tell of the top alone."""
-    agreement = []
-    for seed in range(3):
-        world = Piecewise(split.train, every=1, seed=seed)
-        found = [world.grades(split.train, t) for t in range(11)]
-        agreement += [_agreement(before, after, split.train) for before, after in pairwise(found)]
-    assert max(np.abs(agreement)) < 0.3
-    assert abs(np.mean(agreement)) < 0.1
-
-
-def test_drift_is_slow(split: Split) -> None:
-    """Close times agree, times a whole turn of 90° apart do not, and agreement falls in between."""
-    world, data = Drift(split.train, period=100), split.train
-    start = world.grades(data, 40)
-    agreement = [_agreement(start, world.grades(data, 40 + later), data) for later in (1, 10, 30, 60, 100)]
-    assert agreement[0] > 0.97
-    assert agreement == sorted(agreement, reverse=True)
-    assert agreement[-1] < 0.3
-
-
 def test_drift_turns_by_the_angle_it_says(split: Split) -> None:
     world, data = Drift(split.train, period=100), split.train
     means = np.add.reduceat(data.features, data.offsets[:-1]) / np.diff(data.offsets)[:, None]
@@ -297,18 +245,6 @@ def test_other_seeds_have_other_tastes_unless_the_spec_says_which(split: Split, 
     assert grades(f"{spec}&seed=2", 1) == grades(f"{spec}&seed=2", 5) == grades(spec, 2)
 
 
-@pytest.mark.parametrize("spec", EVERY)
-@pytest.mark.parametrize("name", ["pairrank", "pdgd", "random"])
-def test_runs_repeat_bit_for_bit_in_every_world(split: Split, spec: str, name: str) -> None:
-    def end() -> bytes:
-        learner, world = registry.make(name), open_world(spec, split.train, k=5, seed=1)
-        for _ in simulate(learner, world, DependentClickUser.named("navigational", 2), 100, seed=1):
-            pass
-        return registry.dumps(learner)
-
-    assert end() == end()
-
-
 # -- by name -------------------------------------------------------------------------------------------------------
 
 
@@ -349,16 +285,3 @@ def test_bad_specs_are_named(split: Split, spec: str, error: type[RankloopError]
         parse_world(spec)
     with pytest.raises(error, match=words):
         open_world(spec, split.train)
-
-
-def test_bad_values_from_python_are_named_too(split: Split) -> None:
-    with pytest.raises(InvalidParameter, match="probability is 2"):
-        Swap(split.train, probability=2)
-    with pytest.raises(InvalidParameter, match=r"every is 0\.5"):
-        Piecewise(split.train, every=0.5)  # type: ignore[arg-type]
-    with pytest.raises(InvalidParameter, match="period is 0"):
-        Drift(split.train, period=0)
-    with pytest.raises(InvalidParameter, match="tastes is 1"):
-        Recurring(split.train, tastes=1)
-    with pytest.raises(InvalidParameter, match="seed is -1"):
-        Recurring(split.train, seed=-1)

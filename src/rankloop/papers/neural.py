@@ -26,7 +26,7 @@ OURS, DBGDS = (RANKNET, LAMBDARANK), (LINEAR_DBGD, NEURAL_DBGD)
 BASELINES = (EPSILON, *DBGDS, LINEAR_PDGD, NEURAL_PDGD, PAIRRANK)
 NOT_DBGD = (EPSILON, LINEAR_PDGD, NEURAL_PDGD, PAIRRANK, *OURS)
 HELD_OUT, SERVED, CERTAIN, PAIRS = "offline.ndcg@10", "online.cndcg", "certain@10", "online.misordered"
-SEPARATED = 0.75  # of the documents nearest to their own grade's centre: what we would call separated
+SEPARATED = 0.75  # of the documents nearest to their own grade's center: what we would call separated
 FIGURE_4, FIGURE_5, FIGURE_6 = "5.2, Figure 4", "5.2, Figure 5", "5.2, Figure 6"
 
 
@@ -102,10 +102,10 @@ def planes(results: Results) -> dict[str, Projection]:
 
 
 def separation(results: Results) -> tuple[str, bool]:
-    """How many documents are nearest to the centre of their own grade, each grade counting the same."""
+    """How many documents are nearest to the center of their own grade, each grade counting the same."""
     found = planes(results)
     said = [f"{name}: {plane.right:.0%} (guessing: {plane.chance:.0%})" for name, plane in found.items()]
-    text = f"nearest to their own grade's centre in the plane are, of {'; of '.join(said)}; less than {SEPARATED:.0%}"
+    text = f"nearest to their own grade's center in the plane are, of {'; of '.join(said)}; less than {SEPARATED:.0%}"
     return text, all(plane.right < SEPARATED for plane in found.values())
 
 

@@ -1,8 +1,7 @@
-"""Things that take long to make, kept on disk between runs.
+"""A cache on disk: an entry is a folder that appears whole or not at all, so processes can share it.
 
-An entry is a folder that appears whole or not at all, so any number of processes may read and write at the same time.
-The cache is `$RANKLOOP_CACHE`, else `$XDG_CACHE_HOME/rankloop`, else `~/.cache/rankloop`; where that cannot be written,
-a temporary folder that goes when the process ends. Deleting any of it, at any time, costs time only.
+It is `$RANKLOOP_CACHE`, else `$XDG_CACHE_HOME/rankloop`, else `~/.cache/rankloop`, else a temporary folder. Deleting
+any of it costs time only.
 """
 
 from __future__ import annotations

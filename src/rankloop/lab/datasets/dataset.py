@@ -15,8 +15,7 @@ from rankloop.core.types import Array, Candidates
 class Dataset:
     """Queries with their candidate documents and graded labels.
 
-    Rows of query q are `offsets[q]` up to `offsets[q + 1]`. Nothing is copied: candidates are views, made when first
-    asked for, so a memory-mapped set costs only the pages that are read.
+    Rows of query q are `offsets[q]` up to `offsets[q + 1]`. Candidates are views, made when first asked for.
 
     Examples
     --------
@@ -44,7 +43,7 @@ class Dataset:
 
     @property
     def width(self) -> int:
-        """Features a document."""
+        """Features per document."""
         return int(self.features.shape[1])
 
     @property
@@ -74,7 +73,7 @@ class Dataset:
 
 
 class Split(NamedTuple):
-    """A data set as experiments want it: learn on train, choose on vali (where there is one), report on test."""
+    """A data set in parts: learn on train, tune on vali (if there is one), report on test."""
 
     train: Dataset
     vali: Dataset | None

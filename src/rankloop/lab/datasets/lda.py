@@ -1,4 +1,4 @@
-"""Linear discriminant analysis: the plane in which a linear view of a data set tells its grades apart best."""
+"""Linear discriminant analysis: the plane in which the grades of a data set are best separated."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Projection(NamedTuple):
 
     points: Array  # (N, 2) in units of the spread within a grade
     grades: Array  # (N,)
-    centres: Array  # (grades, 2) the mean of each grade
-    right: float  # share of documents that are nearest to the centre of their own grade, each grade counting the same
+    centers: Array  # (grades, 2) the mean of each grade
+    right: float  # share of documents that are nearest to the center of their own grade, each grade counting the same
     chance: float  # what that share would be by guessing: 1 / number of grades
 
 
@@ -50,7 +50,7 @@ def project(dataset: Dataset) -> Projection:
     plane[:, : directions.shape[1]] = directions * np.sign(
         directions[np.abs(directions).argmax(0), range(directions.shape[1])]
     )
-    points, centres = rows @ plane, means @ plane
-    nearest = kinds[((points[:, None, :] - centres) ** 2).sum(2).argmin(1)]
+    points, centers = rows @ plane, means @ plane
+    nearest = kinds[((points[:, None, :] - centers) ** 2).sum(2).argmin(1)]
     right = float(np.mean([(nearest == grades)[grades == kind].mean() for kind in kinds]))
-    return Projection(points, grades, centres, right, 1.0 / len(kinds))
+    return Projection(points, grades, centers, right, 1.0 / len(kinds))

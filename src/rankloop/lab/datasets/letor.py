@@ -1,9 +1,6 @@
-"""LETOR (SVMlight) text: `grade qid:ID index:value … # comment`, a line a document, plain or gzip.
+"""LETOR (SVMlight) text: `grade qid:ID index:value … # comment`, a line per document, plain or gzip.
 
-Features that a line leaves out are 0, `#` starts a comment wherever it stands, and the rows of a query may lie anywhere
-in the file: queries come in the order of their first row. Text streams through in chunks and the numbers go straight
-to a file, which is then memory-mapped, so memory stays small; and that file is kept (see `lab.data.cache`), so the
-second load takes milliseconds. The text is read again when it changes (path, size, time, head or tail).
+Text is read in chunks into a memory-mapped file, which the cache keeps until the text changes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From LETOR text to rows on disk, in chunks; and what is wrong with a line, in words."""
+"""Parse LETOR text in chunks, and report what is wrong with a line."""
 
 from __future__ import annotations
 

@@ -1,14 +1,7 @@
-"""Generated data sets in the shape of the well-known ones, so that everything works with no data on disk.
+"""Generated data sets in the shape of well-known ones.
 
-A document has ten hidden factors. Features are noisy mixtures of them, cut off at 0 (half of the features are zero for
-most documents), some with a lognormal tail, some the same for all documents of a query, some constant everywhere. The
-hidden relevance is an offset of the query, a function of the factors (linear, or with interactions that no linear
-ranker can follow: `nonlinear` puts them in place of half of the noise, `strong` of most of it) and noise; grades come
-from cutting it where the set's grade frequencies say. The
-figures in `SHAPES` are the real sets' (documents per query, features, grades); `signal` was chosen so that a linear
-ranker reaches about the NDCG@10 that it reaches on the real set.
-
-Query q of a part depends on the seed and q only, not on how many queries are asked for, and all parts share one truth.
+A document has ten hidden factors; features are noisy mixtures of them, grades come from a function of them and noise.
+Query q of a part depends on the seed and q only, and all parts share one truth.
 """
 
 from __future__ import annotations

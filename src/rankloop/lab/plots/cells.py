@@ -1,7 +1,7 @@
-"""Results cell by cell: the values of single runs, from which claims and tables are estimated.
+"""Results cell by cell: values of single runs, from which claims and tables are estimated.
 
 A cell is a data set and a user, a unit is a run of it. Folds of one data set (`path?fold=2`) share a cell and are its
-clusters; pooled, so are all data sets (the queries of a click model).
+clusters; if pooled, so are all data sets.
 """
 
 from __future__ import annotations

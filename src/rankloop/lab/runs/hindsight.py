@@ -27,7 +27,7 @@ _BISECTIONS = 60
 
 
 class Regret:
-    """The regret of the rankings that were shown, as it stands.
+    """The regret of the rankings shown so far.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class Regret:
 
     @property
     def value(self) -> float:
-        """What the best fixed ranking would have been better by, up to now."""
+        """How much better the best fixed ranking would have been, up to now."""
         return self.shown - self.best if self.measure in LOSSES else self.best - self.shown
 
     @property
@@ -98,7 +98,7 @@ class Regret:
         return self.shown - self._ahead
 
     def _gains(self, grades: Array) -> Array:
-        """(T, m) what each item counts; ranks weigh it."""
+        """(T, m) the gain of each item, to be weighted by its rank."""
         if self.measure in ("sumloss", "pairwise"):
             return grades
         if self.measure == "precision":
@@ -156,9 +156,8 @@ def best_ranker(dataset: Dataset, counts: Array, surrogate: str, radius: float =
 
     `grades_to` is the learner's highest grade, from which on kl is a straight line.
 
-    By L-BFGS; where the ball is too small for the best ranker, with the ridge that puts it on the surface (the
-    Lagrangian of the constraint, found by bisection). ranksvm's hinge is rounded off over 1e-3, which makes what is
-    found at most 5e-4 a pair worse than the best.
+    By L-BFGS; if the ball is too small for the best ranker, with the ridge that puts it on the surface, found by
+    bisection. ranksvm's hinge is rounded off over 1e-3, which loses at most 5e-4 per pair.
 
     >>> tiny = Dataset("tiny", np.eye(2), np.array([2, 1]), np.array([0, 2]), np.array(["a"]))
     >>> found = best_ranker(tiny, np.ones(1), "squared")

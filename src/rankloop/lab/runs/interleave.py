@@ -1,7 +1,4 @@
-"""Compare rankers by interleaving, on a data set with simulated users, and with what the data's grades say.
-
-A ranker is a fixed function from a query to a ranking: a feature, or what a learner believes best.
-"""
+"""Compare rankers by interleaving with simulated users, and by the grades of the data."""
 
 from __future__ import annotations
 
@@ -44,17 +41,7 @@ class Ranker(NamedTuple):
 
 
 def check_ranker(spec: str) -> None:
-    """Refuse a spec that names no ranker, without opening anything.
-
-    >>> check_ranker("feature:-3"), check_ranker("pairrank?alpha=0.1")
-    (None, None)
-    >>> check_ranker("pairank")
-    Traceback (most recent call last):
-    ...
-    rankloop.core.errors.UnknownName: no ranker is called 'pairank'; did you mean 'pairrank'? there are
-    feature:NUMBER, the
-    learners and files with a saved learner
-    """
+    """Refuse a spec that names no ranker, without opening anything."""
     if spec.startswith("feature:"):
         _feature_number(spec)
     elif registry.is_learner(spec.partition("?")[0]):
@@ -79,16 +66,9 @@ def open_ranker(
 ) -> Ranker:
     """The ranker that a spec names.
 
-    `feature:12` ranks by feature 12 of the data (counted from 1, as LETOR files do), highest first, and `feature:-12`
-    lowest first. A learner, `pairrank?alpha=0.1`, first serves `user` for `train_rounds` queries of the train part (one
-    that learns from grades is told them, one that is fitted on grades is fitted there) and then ranks by what it
-    believes best. A file is a learner that `rankloop.save` wrote.
-
-    >>> from rankloop.lab.datasets.sources import open_split
-    >>> split = open_split("synthetic:mq2008?queries=5&vali=2&test=2")
-    >>> ranker = open_ranker("feature:-1", split, open_user("perfect", 2))
-    >>> ranker.rank(Candidates(features=[[0.9], [0.1], [0.5]]), np.zeros(3))
-    array([1, 2, 0])
+    `feature:12` ranks by feature 12 (counted from 1), highest first, `feature:-12` lowest first. A learner,
+    `pairrank?alpha=0.1`, first serves `user` for `train_rounds` queries of the train part (or is fitted to its grades),
+    then ranks by `best`. A file is a learner that `rankloop.save` wrote.
     """
     check_ranker(spec)
     if spec.startswith("feature:"):
@@ -133,20 +113,16 @@ class Interval(NamedTuple):
     low: float
     high: float
 
-    @classmethod
-    def of(cls, values: Array) -> Interval:
-        """From one value an impression.
 
-        >>> Interval.of(np.array([0.0, 1.0, 0.0, 1.0])).mean
-        0.5
-        """
-        found = statistics.mean(values)
-        return cls(found.value, *found.interval())
+def interval_of(values: Array) -> Interval:
+    """From one value per impression."""
+    found = statistics.mean(values)
+    return Interval(found.value, *found.interval())
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What T impressions say of R rankers, each against the first."""
+    """Results of T impressions for R rankers, each against the first."""
 
     labels: list[str]
     method: Method
@@ -154,27 +130,26 @@ class Comparison:
     win: Array  # (T, R) the probability that the ranker won
     loss: Array  # (T, R)
     credit: Array  # (T, R)
-    ndcg: Array  # (R,) mean NDCG@k of the rankings over queries with relevant documents: the truth to be found
+    ndcg: Array  # (R,) true mean NDCG@k of the rankings, over queries with relevant documents
 
     def preference(self, r: int) -> Interval:
         """Mean of P(win) - P(loss) against the first ranker; above 0, r is better."""
-        return Interval.of(self.win[:, r] - self.loss[:, r])
+        return interval_of(self.win[:, r] - self.loss[:, r])
 
     def lead(self, r: int) -> Interval:
         """Mean of how much more credit r has than the first ranker."""
-        return Interval.of(self.credit[:, r] - self.credit[:, 0])
+        return interval_of(self.credit[:, r] - self.credit[:, 0])
 
     def verdict(self, r: int) -> Verdict:
-        """Better or worse than the first ranker, if the interval of the lead in credit lies on one side of 0.
+        """Better or worse than the first ranker, if the interval of the lead in credit is on one side of 0.
 
-        By credit and not by wins, which are not fair to all with pairwise preference (see
-        `rankloop.evaluation.interleaving`).
+        Credit decides, not wins, which are biased for pairwise preference (`rankloop.evaluation.interleaving`).
         """
         lead = self.lead(r)
         return "better" if lead.low > 0 else "worse" if lead.high < 0 else "undecided"
 
     def summary(self) -> list[dict[str, Any]]:
-        """A row a ranker in plain numbers, the first ranker's own left out."""
+        """A row per ranker but the first."""
         rounds = len(self.win)
         rows = []
         for r in range(1, len(self.labels)):
@@ -206,7 +181,7 @@ def compare(
     seed: int = 0,
     on_progress: Progress | None = None,
 ) -> Comparison:
-    """Show `user` mixed lists for `rounds` queries drawn uniformly from `dataset`, and count who won.
+    """Show `user` interleaved rankings for `rounds` queries drawn uniformly from `dataset`, and count wins.
 
     Same seed, same result. Where k is more than there are documents, all of them are shown.
     """

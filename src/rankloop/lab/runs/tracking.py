@@ -1,4 +1,4 @@
-"""How a run follows a world that changes: NDCG window by window, and how long it takes to recover from a change."""
+"""How a run follows a world that changes: NDCG by window, and rounds until it recovers from a change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECOVERED = 0.95  # of the level before a change: as good as recovered
 def window_ends(rounds: int, changes: Array, count: int = WINDOWS) -> Array:
     """(w,) the rounds after which about `count` windows of even length end; none of them spans a change.
 
-    Where there are as many changes as windows, that is not to be had: then all are of one length.
+    With as many changes as windows, all are of one length.
 
     >>> window_ends(100, np.array([40]), 5), window_ends(100, np.arange(100), 4)
     (array([ 20, 40, 60, 80, 100]), array([ 25, 50, 75, 100]))
@@ -43,9 +43,8 @@ def window_means(values: Array, ends: Array) -> Array:
 def recovery(means: Array, ends: Array, changes: Sequence[int] | Array, share: float = RECOVERED) -> float:
     """Rounds after a change until NDCG is back at `share` of its level before, the mean over changes.
 
-    The level before is that of the last quarter of the windows since the change before. It is back where the first
-    window begins that reaches its share: 0 for who does not suffer. Who has not recovered by the next change, or by
-    now, has taken all the rounds since. NaN where nothing has changed yet.
+    The level before is that of the last quarter of the windows since the previous change. NDCG is back where the first
+    window begins that reaches its share; without recovery, all rounds up to the next change count. NaN without changes.
 
     >>> ends = np.array([10, 20, 30, 40, 50, 60, 70, 80])
     >>> recovery(np.array([0.6, 0.8, 0.3, 0.7, 0.77, 0.8, 0.2, 0.4]), ends, [20, 60])  # back after 20; not within 20

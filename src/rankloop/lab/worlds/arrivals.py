@@ -1,4 +1,4 @@
-"""Which query comes when: all alike or some often, of all that the data has or of a few, the same or always others."""
+"""Which query comes in which round: how many different ones, how often, and when they are replaced."""
 
 from __future__ import annotations
 
@@ -36,11 +36,7 @@ class Arrivals:
     >>> few = Arrivals(100, queries=3, frequency="zipf", seed=1)
     >>> np.unique(few.many(0, np.linspace(0, 0.999, 600)), return_counts=True)
     (array([12, 38, 87]), array([163, 109, 328]))
-    >>> Arrivals(100, queries=30, fresh=1000).check(5000)
-    Traceback (most recent call last):
-    ...
-    rankloop.core.errors.InvalidParameter: fresh=1000 with queries=30 needs 150 queries in 5000 rounds, but the data has 100; take fewer queries or rounds, or more data
-    """  # noqa: E501
+    """
 
     available: int
     queries: int = 0

@@ -1,9 +1,4 @@
-"""Worlds without context: always the same items, and a relevance vector for them each round.
-
-Noise and worse: nothing is assumed of how vectors come about, so the ones here are made by chance (`corrupted`), change
-for good (`switching`), or are made to mislead who follows the leader (`alternating`). Regret against the best fixed
-ranking is `rankloop.lab.runs.hindsight`; whole runs in compiled code are in `rankloop.lab.runs.compiled`.
-"""
+"""Worlds of items without features: always the same items, and a relevance vector for them in each round."""
 
 from __future__ import annotations
 

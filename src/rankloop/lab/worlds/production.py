@@ -1,11 +1,8 @@
-"""The ranker that a team has before it has us: the order in which a world's candidates come.
+"""The production ranker of a simulated team: the baseline order in which a world's candidates come.
 
-`data` (as the file has them), `random`, `feature:7` (by that feature, counted from 1 as in LETOR files), `feature` (by
-the one that ranks 10 labelled queries best), `model:10` (a linear model fitted on 10 labelled queries), `model:half`
-(on half of the training queries), `reversed` (worst first, by the grades: as bad as can be) or `reversed:` before
-another of these. Labelled queries are drawn by the seed from those training queries that have two different grades at
-least: from others there is nothing to learn. The same ranker orders held-out queries. Documents that it has equal stand
-at random, by the seed; grades never decide.
+`data` (as in the file), `random`, `feature:7` (counted from 1), `feature` (the one that ranks 10 labeled queries best),
+`model:10` (a linear model fitted to 10 labeled queries), `model:half`, `reversed` (worst first), or `reversed:` before
+one of them.
 """
 
 from __future__ import annotations
@@ -22,14 +19,14 @@ from rankloop.evaluation.metrics import mean_ndcg
 from rankloop.lab.datasets.dataset import Dataset
 from rankloop.learners.pairwise.offline_ranknet import OfflineRankNet
 
-LABELLED = 10  # queries by which `feature` chooses
-RIDGE = 1e-2  # of the model: with a few labelled queries and hundreds of features, less of it is worse
+LABELED = 10  # queries by which `feature` chooses
+RIDGE = 1e-2  # of the model: with a few labeled queries and hundreds of features, less of it is worse
 BASES = "data, random, feature, feature:J, model:N, model:half, reversed, or reversed: before one of these"
 
 
 @dataclass(frozen=True, eq=False)
 class Production:
-    """A production ranker, made from a seed and the labelled part of a training set.
+    """A production ranker, made from a seed and the labeled part of a training set.
 
     >>> tiny = Dataset("tiny", np.array([[0.2], [0.9], [0.5]]), np.array([0, 2, 1]), np.array([0, 3]), np.array(["a"]))
     >>> Production("feature:1", tiny).order(tiny).candidates(0).items
@@ -46,7 +43,7 @@ class Production:
             raise InvalidParameter(f"base is {self.base!r}, but {self.train.name} has {self.train.width} features")
 
     def order(self, dataset: Dataset, grades: Array | None = None) -> Dataset:
-        """A part of the data set with the documents of each query as this ranker has them; `data` copies nothing.
+        """A part of the data set with the documents of each query in this ranker's order; `data` copies nothing.
 
         Documents keep their ids. Only `reversed` looks at grades: those given, else the part's own.
         """
@@ -101,21 +98,21 @@ def parse_base(base: str) -> tuple[float, str, str]:
     return -1.0 if base.startswith("reversed:") else 1.0, kind, argument
 
 
-def labelled(train: Dataset, wanted: int, seed: int) -> Array:
-    """(wanted,) the queries whose grades the production ranker has been told."""
+def labeled(train: Dataset, wanted: int, seed: int) -> Array:
+    """(wanted,) the queries whose grades the production ranker knows."""
     grades, starts = np.asarray(train.grades), train.offsets[:-1]
     useful = np.flatnonzero(np.maximum.reduceat(grades, starts) > np.minimum.reduceat(grades, starts))
     if len(useful) < wanted:
         raise InvalidParameter(
-            f"base wants {wanted} labelled queries, but {train.name} has {len(useful)} with different grades"
+            f"base wants {wanted} labeled queries, but {train.name} has {len(useful)} with different grades"
         )
     return np.sort(Rng(seed).for_event("labelled", 0).permutation(useful)[:wanted])
 
 
 @lru_cache(maxsize=16)
 def best_feature(train: Dataset, seed: int) -> int:
-    """The feature (counted from 0) with the highest NDCG@10 over 10 labelled queries; of equal ones the first."""
-    features, grades, offsets = _rows(train, labelled(train, LABELLED, seed))
+    """The feature (counted from 0) with the highest NDCG@10 over 10 labeled queries; of equal ones the first."""
+    features, grades, offsets = _rows(train, labeled(train, LABELED, seed))
     # Where a feature does not vary, the order of the file would count, which may itself be good.
     ties = Rng(seed).for_event("labelled", 1).random(len(grades))
     worth = [mean_ndcg(column, grades, offsets, ties=ties) for column in np.ascontiguousarray(features.T)]
@@ -126,7 +123,7 @@ def best_feature(train: Dataset, seed: int) -> int:
 def _weights(train: Dataset, wanted: int, seed: int) -> Array:
     """(d,) of the linear model; kept, since every learner of a comparison asks for the same."""
     model = OfflineRankNet(RIDGE)
-    model.fit(*_rows(train, labelled(train, wanted, seed)))
+    model.fit(*_rows(train, labeled(train, wanted, seed)))
     return model.theta_
 
 

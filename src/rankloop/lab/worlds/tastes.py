@@ -1,4 +1,4 @@
-"""Tastes: random linear utilities over a data set's features, of which changing worlds are made."""
+"""Tastes: random linear utilities over the features of a data set, of which changing worlds are made."""
 
 from __future__ import annotations
 
@@ -16,14 +16,11 @@ _NOTHING = 1e-6  # a feature's spread, relative to its size, or a taste's share 
 
 
 class Tastes:
-    """The tastes 0, 1, 2 … of a seed: `tastes[m]` is a vector, and x·tastes[m] how much its owner likes a document.
+    """The tastes 0, 1, 2 … of a seed: x·tastes[m] is how much users like a document.
 
-    A taste weighs every feature at random, whatever the feature's scale. It is then made uncorrelated with the `apart`
-    tastes before it, so that every change is as large as any other: independent random weights over correlated features
-    agree by chance, some with a correlation of .85 on the generated sets. Both are meant within queries, where items
-    compete, and measured on a sample of the data set; there, every taste's utility has variance 1.
-
-    Taste m costs the tastes up to m, the first time, and memory for as many vectors; no other randomness enters.
+    A taste weighs every standardized feature at random and is made uncorrelated with the `apart` tastes before it:
+    independent random weights over correlated features agree by chance, with correlations up to 0.85 on the generated
+    sets. Both refer to documents within queries, measured on a sample of the data set, where utilities have variance 1.
 
     Examples
     --------
@@ -38,7 +35,7 @@ class Tastes:
     def __init__(self, dataset: Dataset, seed: int, apart: int = 1) -> None:
         self.dataset, self.apart = dataset, apart
         self._streams = Rng(seed)
-        self._rows, self._scale = _standardised(dataset)
+        self._rows, self._scale = _standardized(dataset)
         self._found: list[Array] = []
         self._before: list[
             tuple[Array, Array]
@@ -69,20 +66,20 @@ class Tastes:
         return taste
 
 
-def _standardised(dataset: Dataset) -> tuple[Array, Array]:
+def _standardized(dataset: Dataset) -> tuple[Array, Array]:
     """(m, d) sampled documents, each feature with mean 0 in every query and variance 1, and (d,) what did the latter.
 
-    A feature that is constant within queries tells nothing about the order of documents: its scale is 0.
+    A feature that is constant within queries does not order documents: its scale is 0.
     """
     wanted = max(1, _SAMPLE * len(dataset) // len(dataset.grades))
     queries = np.unique(np.linspace(0, len(dataset) - 1, wanted).astype(np.int64))  # from all parts of the set
     lists = [np.asarray(dataset.features[dataset.offsets[q] : dataset.offsets[q + 1]]) for q in queries]
     size = np.maximum.reduce([np.abs(rows).max(0) for rows in lists])
-    centred = np.concatenate([rows / np.where(size > 0, size, 1) for rows in lists])  # huge features would overflow
+    centered = np.concatenate([rows / np.where(size > 0, size, 1) for rows in lists])  # huge features would overflow
     lengths = np.array([len(rows) for rows in lists])
     starts = np.cumsum(lengths) - lengths
-    centred -= np.repeat(np.add.reduceat(centred, starts) / lengths[:, None], lengths, axis=0)
-    spread = np.sqrt((centred**2).mean(0))
+    centered -= np.repeat(np.add.reduceat(centered, starts) / lengths[:, None], lengths, axis=0)
+    spread = np.sqrt((centered**2).mean(0))
     varies = spread > _NOTHING
     scale = np.where(varies, 1 / np.where(varies, spread, 1), 0.0)
-    return centred * scale, scale / np.where(size > 0, size, 1)
+    return centered * scale, scale / np.where(size > 0, size, 1)

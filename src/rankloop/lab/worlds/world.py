@@ -1,19 +1,9 @@
-"""Where queries and grades come from, round by round: worlds that stay as they are, and worlds that change.
+"""Worlds: which query comes in each round, and which grades its user gives.
 
-By name: `stationary`, `swap?probability=0.3`, `piecewise?every=1000`, `drift?period=1000`,
-`recurring?every=500&tastes=2`. In the last three, grades come from tastes (`lab.worlds.tastes`): the documents of a
-query are sorted by the taste of the moment, and the query's own grades dealt out from the top. So each query keeps its
-number of documents of each grade, and with it the best DCG that is possible; only who has which grade changes. The
-grades that the data came with decide nothing else there.
-
-What the tastes are follows from a seed: that of the run, so that each seed meets other tastes, or `&seed=3` for all
-runs. The rest of a round's randomness is the generator that `at` is given.
-
-All of them take `base=` (the order in which candidates come, the production ranker's: `lab.worlds.production`), and
-`queries=`, `frequency=` and `fresh=` (which queries come how often: `lab.worlds.arrivals`).
-
-A world of another package (entry point `rankloop.worlds`, or `my.module:Mine`) is made by
-`maker(dataset, k, seed=…, **options)` and has the `k`, `at` and `grades` of `World`.
+`stationary`, `swap?probability=0.3`, `piecewise?every=1000`, `drift?period=1000`, `recurring?every=500&tastes=2`; all
+take `base=` (`lab.worlds.production`), `queries=`, `frequency=` and `fresh=` (`lab.worlds.arrivals`) and `seed=`. A
+world of another package (entry point `rankloop.worlds`, or `my.module:Mine`) is made by
+`maker(dataset, k, seed=…, **options)`.
 """
 
 from __future__ import annotations
@@ -53,12 +43,12 @@ class World(Protocol):
         """Round t."""
 
     def grades(self, dataset: Dataset, t: int) -> Array:
-        """(N,) what the users of round t think of the documents of a data set: what held-out evaluation goes by."""
+        """(N,) what the users of round t think of the documents of a data set: which held-out evaluation uses."""
 
 
 @dataclass
 class DataWorld(ABC):
-    """What worlds with the queries of a data set have in common: which of them come, and who ordered the candidates."""
+    """Base of worlds with the queries of a data set."""
 
     dataset: Dataset  # its documents in the production ranker's order
     k: int = 10
@@ -99,8 +89,8 @@ class Stationary(DataWorld):
         self._ideal = ragged_ideal_dcg(self.dataset.grades, self.dataset.offsets, self.k)
 
     def at(self, t: int, rng: np.random.Generator) -> Round:
-        """A query drawn by chance; nothing else differs from round to round."""
-        drawn = rng.random()  # most rounds of most runs are of the plain kind: no call for those
+        """A query drawn at random."""
+        drawn = rng.random()  # inlined: most rounds of most runs come here
         q = int(drawn * len(self._ideal)) if self.arrivals is None else self.arrivals.one(t, drawn)
         try:
             return self._rounds[q]
@@ -111,23 +101,14 @@ class Stationary(DataWorld):
 
 @dataclass
 class Swap(DataWorld):
-    """Users of two kinds: with `probability` a round's user has all grades swapped, 1 with 2 and 3 with 4.
+    """With `probability` a round's user has all grades swapped, 1 with 2 and 3 with 4; binary grades 0 with 1.
 
-    With binary grades 0 is swapped with 1, with three grades (0, 1, 2) the 0 stays. A grade whose partner the data's
-    scale does not have stays too. Clicks and NDCG of a swapped round go by the swapped grades.
+    A grade whose partner the scale does not have stays. Held-out evaluation uses the grades of most rounds. Lu et al.,
+    Non-Stationary Dueling Bandits for Online Learning to Rank, section 6.1, use probability 0.3.
 
-    This is flicker: no round tells of the next. Held-out evaluation goes by the grades that most rounds have.
-
-    Examples
-    --------
     >>> tiny = Dataset("tiny", np.eye(5), np.arange(5), np.array([0, 5]), np.array(["a"]))
     >>> Swap(tiny, probability=1).at(0, np.random.default_rng(0)).grades
     array([0, 2, 1, 4, 3])
-
-    Notes
-    -----
-    Shiyin Lu et al. Non-Stationary Dueling Bandits for Online Learning to Rank, section 6.1, with probability .3,
-    T = 1000 and gamma .995.
     """
 
     probability: float = 0.3
@@ -144,7 +125,7 @@ class Swap(DataWorld):
         )
 
     def at(self, t: int, rng: np.random.Generator) -> Round:
-        """A query drawn by chance, its grades swapped or not."""
+        """A query drawn at random, its grades swapped or not."""
         q = self.query(t, rng.random())
         swapped = bool(rng.random() < self.probability)
         grades = self.dataset.grades_of(q)
@@ -173,7 +154,7 @@ def swapped_grades(highest: int) -> Array:
 
 @dataclass
 class TasteWorld(DataWorld):
-    """What worlds whose grades follow a taste have in common; each says which taste reigns in round t."""
+    """Base of worlds whose grades follow a taste: the query's own grades are dealt out in the order of the taste."""
 
     seed: int = 0
     _best: Array = field(init=False, repr=False)
@@ -196,7 +177,7 @@ class TasteWorld(DataWorld):
         return 1
 
     def at(self, t: int, rng: np.random.Generator) -> Round:
-        """A query drawn by chance, its grades dealt by the taste of the round."""
+        """A query drawn at random, its grades dealt by the taste of the round."""
         q = self.query(t, rng.random())
         here = slice(self.dataset.offsets[q], self.dataset.offsets[q + 1])
         grades = deal_grades(np.asarray(self.dataset.features[here]), self.taste(t), self._best[here])
@@ -215,7 +196,7 @@ class TasteWorld(DataWorld):
 
 @dataclass
 class Piecewise(TasteWorld):
-    """All users change their mind at once, every `every` rounds; in between nothing changes.
+    """All users have a new taste every `every` rounds.
 
     >>> from rankloop.lab.datasets.sources import open_split
     >>> world = Piecewise(open_split("synthetic:mq2008?queries=9&vali=1&test=9").train, every=100)
@@ -236,7 +217,7 @@ class Piecewise(TasteWorld):
 
 @dataclass
 class Drift(TasteWorld):
-    """Users change their mind slowly: in `period` rounds their taste turns by a right angle to the next one.
+    """The taste turns slowly: by a right angle to the next one in `period` rounds.
 
     Utilities that lie s rounds apart, both between the same two tastes, have correlation cos(π/2 · s / period).
 
@@ -327,9 +308,9 @@ def open_world(spec: str, dataset: Dataset, k: int = 10, seed: int = 0) -> World
     base = options.get("base", "data")
     if base == "data":
         return world
-    grades = world.grades(dataset, 0)  # what the production ranker can have been told
-    told = dataset if grades is dataset.grades else replace(dataset, grades=grades, _candidates={})
-    production = Production(base, told, seed)
+    grades = world.grades(dataset, 0)  # what the production ranker can know
+    labeled = dataset if grades is dataset.grades else replace(dataset, grades=grades, _candidates={})
+    production = Production(base, labeled, seed)
     return kind(production.order(dataset, grades), k, **given, production=production)
 
 
