@@ -62,7 +62,7 @@ def test_a_service_with_keys_asks_for_one_and_keeps_it_in_the_tab(serve: Callabl
     page = looker.page
     page.get_by_label("Key").fill("not-a-key-at-all-no")
     page.get_by_role("button", name="Open").click()
-    looker.sees(re.compile("the key is not known here"))
+    looker.sees(re.compile("the key is unknown"))
     page.get_by_label("Key").fill(WEB)
     page.get_by_role("button", name="Open").click()
     looker.sees(re.compile("needs a key with scope 'read'"))

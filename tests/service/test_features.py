@@ -133,7 +133,7 @@ def test_omitted_named_features_get_the_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("defaults", "words"), [({"b": 1.0}, "'b', which is no feature"), ({"a": 1e101}, r"'a' is 1e\+101")]
+    ("defaults", "words"), [({"b": 1.0}, "'b', which is not a feature"), ({"a": 1e101}, r"'a' is 1e\+101")]
 )
 def test_invalid_defaults_are_refused(defaults: dict[str, float], words: str) -> None:
     with pytest.raises(InvalidParameter, match=words):

@@ -146,7 +146,7 @@ def test_drift_is_reported_in_api_metrics_and_log(
         for _ in range(2):  # once is enough
             tell_of_drift(service)
     warned = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
-    assert warned == ["ranker follows: users have changed, at list 400 of 500"]
+    assert warned == ["ranker follows: users have changed, at ranking 400 of 500"]
     assert service.metric("rankloop_drift_alarms", ranker="follows") == 2
     told = {"alarms": 2, "latest": [120, 400], "since": 410, "lists": 500}
     assert movement(service, "follows")["drift"] == told

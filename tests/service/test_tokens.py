@@ -244,20 +244,18 @@ def test_new_secrets_sign_after_a_delay() -> None:
         behind.read(before)
 
 
-def test_secrets_are_replaced_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_secrets_are_replaced_by_the_command(tmp_path: Path) -> None:
     from rankloop.cli import main
 
-    def rotate(*words: str) -> str:
+    def rotate(*words: str) -> None:
         with pytest.raises(SystemExit) as ended:
             main(["keys", "rotate-tokens", *words, "--store", str(tmp_path / "s.db")])
         assert ended.value.code in (0, None)
-        said = capsys.readouterr()
-        return said.err + said.out
 
     with Service(tmp_path / "s.db", origins=SHOP) as one:
         one.ready().put("shop", learner="base")
         before = one.rank("shop", items(2), token=True)["token"]
-        assert "stay good" in rotate()
+        rotate()
 
         def send(token: str, number: int) -> int:
             body = {"token": token, "event_id": str(number), "clicks": []}
@@ -265,7 +263,7 @@ def test_secrets_are_replaced_by_the_command(tmp_path: Path, capsys: pytest.Capt
 
         one.engine.cycle()
         assert send(before, 1) == 200
-        assert "no longer" in rotate("--at-once")
+        rotate("--at-once")
         until(lambda: send(before, 2) == 401, "the old secret to be gone")
         assert send(one.rank("shop", items(2), token=True)["token"], 3) == 200
 

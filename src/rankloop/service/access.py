@@ -210,10 +210,10 @@ class Keys:
         known = digest(token.strip())
         key = self._fixed.get(known) or self._stored.get(known)
         if key is None:
-            raise NotAuthenticated("the key is not known here; `rankloop keys list` shows which there are")
+            raise NotAuthenticated("the key is unknown; `rankloop keys list` shows the keys of the store")
         if key.expires is not None and self._clock() >= key.expires:
             ended = time.strftime("%Y-%m-%d %H:%M", time.gmtime(key.expires))
-            raise NotAuthenticated(f"the key has ended, at {ended} UTC; `rankloop keys create` makes another")
+            raise NotAuthenticated(f"the key expired at {ended} UTC; `rankloop keys create` makes another")
         trace = tracing.current.get()
         if trace is not None:
             trace.key = key.name
@@ -276,7 +276,7 @@ class Tokens:
         secret = self._secrets.get(parts[-1])
         if len(parts) != 4 or secret is None or not token.isascii():
             raise BadToken(
-                "the token is none of this service, or its secret was replaced; take `token` of a new answer"
+                "the token is not from this service, or its secret was replaced; use `token` of a new answer"
             )
         if not hmac.compare_digest(_signature(secret, text), signature):
             raise BadToken("the token was altered; send it back as it came in `token` of the answer")
@@ -284,7 +284,7 @@ class Tokens:
         if self._clock() >= claim.expires:
             ended = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(claim.expires))
             raise BadToken(
-                f"the token has ended, at {ended} UTC, with the list's window (window_seconds of the ranker)"
+                f"the token expired at {ended} UTC with the attribution window (window_seconds of the ranker)"
             )
         return claim
 

@@ -117,7 +117,7 @@ class Settings:
         if strange:
             raise InvalidParameter(f"setting adapters has {strange[0]!r}; give some of {', '.join(ADAPTERS)}, or none")
         if self.webhook and not _is_url(self.webhook):  # not shown: it may hold a secret
-            raise InvalidParameter("setting webhook is no address like https://example.com/hook; give one, or none")
+            raise InvalidParameter("setting webhook is not a URL like https://example.com/hook; give one, or none")
         self.parsed_keys()
 
     @property

@@ -95,7 +95,9 @@ def check_features(spec: Spec) -> None:
     for name, value in spec.defaults.items():
         if name not in sent:
             known = listed(sent, 12) or "none"
-            raise InvalidParameter(f"defaults has {name!r}, which is no feature that is sent; there are {known}")
+            raise InvalidParameter(
+                f"defaults has {name!r}, which is not a feature that requests send; those are {known}"
+            )
         if not abs(value) <= LARGEST:
             raise InvalidParameter(
                 f"the default of {name!r} is {value}; it must be a finite number within ±{LARGEST:g}"

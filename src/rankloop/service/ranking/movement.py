@@ -62,7 +62,7 @@ def set_gauges(name: str, learner: Learner, metrics: Metrics, known: dict[str, i
     if drift is not None:
         metrics.gauge("drift_alarms", drift.alarms, ranker=name)
         if drift.alarms > known.get(name, drift.alarms):
-            logger.warning("ranker %s: users have changed, at list %d of %d", name, drift.latest[-1], drift.lists)
+            logger.warning("ranker %s: users have changed, at ranking %d of %d", name, drift.latest[-1], drift.lists)
         known[name] = drift.alarms
     if isinstance(learner, Remembers):
         metrics.gauge("remembered_queries", learner.remembered, ranker=name)

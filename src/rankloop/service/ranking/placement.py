@@ -164,11 +164,15 @@ def _pins(
     """id: position, of the request (`asked`, which must be possible) and of the spec (`always`, where possible)."""
     for item, position in asked.items():
         if item not in places:
-            raise InvalidInput(f"{item!r} is pinned but no candidate; send it among the candidates, or do not pin it")
+            raise InvalidInput(
+                f"{item!r} is pinned but not a candidate; send it among the candidates, or do not pin it"
+            )
         if item in excluded:
             raise InvalidInput(f"{item!r} is pinned and excluded; it can be only one of them")
         if position > k:
-            raise InvalidInput(f"{item!r} is pinned at {position}, but the list has {k} positions; pin it within them")
+            raise InvalidInput(
+                f"{item!r} is pinned at {position}, but the ranking has {k} positions; pin it within them"
+            )
     _check_positions(asked)
     taken = set(asked.values())
     more = {

@@ -237,7 +237,7 @@ class Engine(Process):
         return await self._stored(pending, explain, start)
 
     async def _stored(self, pending: PendingRanking, explain: bool, start: float) -> bytes:
-        """A list that is in the store, or the caller's own order if it cannot be put there."""
+        """The answer to a stored ranking, or the baseline ranking if it cannot be stored."""
         live, call = pending.live, pending.call
         if pending.number is None:  # not even a number could be had
             return self._unstored(live, pending)
