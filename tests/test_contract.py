@@ -46,7 +46,7 @@ CONFIGURATIONS: list[tuple[str, dict[str, Any]]] = [
     ("bubblerank", {"horizon": 100, "max_queries": 6, "max_items": 8}),
     ("cascade-klucb", {"variant": "published", "observe": "last", "ties": "base"}),
     ("batchrank", {"horizon": 3, "variant": "merge", "max_items": 10}),
-    ("rtopk", {"surrogate": "squared", "top": 1, "rate": 0.02, "known": "exact", "mismatch": "exact"}),
+    ("rtopk", {"surrogate": "squared", "top": 1, "rate": 0.02, "known": "exact", "random_propensity": "exact"}),
     ("rtopk", {"surrogate": "kl", "top": 3, "rate": 0.02}),
     ("rtopk", {"surrogate": "smoothdcg", "top": 1, "temperature": 0.2}),
     ("rtopk-items", {"top": 3, "horizon": 50, "below": "random", "measure": "precision"}),

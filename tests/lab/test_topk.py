@@ -65,7 +65,7 @@ def test_a_run_over_items_is_the_plain_loop(learner: RTopKItems | FTPLFull) -> N
     "learner",
     [
         RTopK(),
-        RTopK("kl", 1, mismatch="exact"),
+        RTopK("kl", 1, random_propensity="exact"),
         RTopK("squared", 3, known="exact"),
         RTopK("smoothdcg", 1),
         ListNetFull(),

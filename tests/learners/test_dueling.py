@@ -102,7 +102,7 @@ def test_document_space_projection_leaves_alone_what_no_shown_document_could_tel
 
 
 def test_nsgd_does_not_try_again_what_lost() -> None:
-    learner, rng = NSGD(worst=3, memory=6), np.random.default_rng(2)
+    learner, rng = NSGD(avoided=3, memory=6), np.random.default_rng(2)
     for t in range(20):
         shown = learner.rank(candidates(t, d=9), 5, rng)
         learner.learn(shown, Feedback.clicks((rng.random(5) < 0.5) * 1.0), rng)
@@ -112,9 +112,9 @@ def test_nsgd_does_not_try_again_what_lost() -> None:
     assert np.abs(shown.memo["directions"] @ worst.T).max() < 1e-9
 
 
-@pytest.mark.parametrize(("reach", "finest"), [(1.0, 1.0), (0.7, 0.5)])
-def test_meta_experts_share_the_direction_and_stay_in_reach(reach: float, finest: float) -> None:
-    learner, rng = Meta(horizon=1000, reach=reach, finest=finest), np.random.default_rng(4)
+@pytest.mark.parametrize(("radius", "smallest_step"), [(1.0, 1.0), (0.7, 0.5)])
+def test_meta_experts_share_the_direction_and_stay_in_the_ball(radius: float, smallest_step: float) -> None:
+    learner, rng = Meta(horizon=1000, radius=radius, smallest_step=smallest_step), np.random.default_rng(4)
     for t in range(50):
         shown = learner.rank(candidates(t), 5, rng)
         before, weights = learner.experts_.copy(), learner.weights_.copy()
@@ -122,11 +122,11 @@ def test_meta_experts_share_the_direction_and_stay_in_reach(reach: float, finest
         learner.learn(shown, Feedback.clicks((rng.random(5) < 0.4) * 1.0), rng)
         if before.size and not np.array_equal(before, learner.experts_):
             u = shown.memo["directions"][0]
-            free = (learner.experts_**2).sum(axis=1) < reach**2 - 1e-9
-            steps = finest * rates_for(1000, reach)
+            free = (learner.experts_**2).sum(axis=1) < radius**2 - 1e-9
+            steps = smallest_step * rates_for(1000, radius)
             assert (learner.experts_ - before)[free] == pytest.approx(np.outer(steps, u)[free])
             assert weights @ ((before - theta) @ u) == pytest.approx(0.0, abs=1e-12)  # losses relative to the mean
-    assert (learner.experts_**2).sum(axis=1).max() == pytest.approx(reach**2)
+    assert (learner.experts_**2).sum(axis=1).max() == pytest.approx(radius**2)
     assert learner.theta_ == pytest.approx(learner.weights_ @ learner.experts_)
     assert learner.weights_.sum() == pytest.approx(1.0)
 
@@ -136,7 +136,7 @@ def test_meta_experts_share_the_direction_and_stay_in_reach(reach: float, finest
 )
 def test_hedge_divides_its_losses_as_told(losses: Literal["typical", "bound", "paper"], size: float) -> None:
     """δ/d makes them the paper's d/δ ⟨u, w_i - w⟩, 2R is the most that ⟨u, w_i - w⟩ can be, 1/√d its usual share."""
-    learner, rng = Meta(horizon=1000, reach=3.0, losses=losses), np.random.default_rng(4)
+    learner, rng = Meta(horizon=1000, radius=3.0, loss_scale=losses), np.random.default_rng(4)
     moves = 0
     for t in range(60):
         shown = learner.rank(candidates(t), 5, rng)
@@ -151,7 +151,7 @@ def test_hedge_divides_its_losses_as_told(losses: Literal["typical", "bound", "p
 
 def test_the_papers_losses_stay_finite_with_many_features() -> None:
     """Unnormalised they reach thousands at 700 features, and exp of that is no number."""
-    learner, rng = make("pm2l", losses="paper", horizon=200), np.random.default_rng(4)
+    learner, rng = make("pm2l", loss_scale="paper", horizon=200), np.random.default_rng(4)
     for t in range(200):
         shown = learner.rank(candidates(t, n=20, d=700), 10, rng)
         learner.learn(shown, Feedback.clicks((rng.random(10) < 0.4) * 1.0), rng)

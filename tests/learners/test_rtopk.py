@@ -78,7 +78,7 @@ def test_the_estimate_is_unbiased(surrogate: Any, m: int, top: int, known: Any, 
     if tied:
         features[-1] = features[0]  # the same score for sure
         grades[0], grades[1] = 2.0, 2.0
-    learner = RTopK(surrogate, top, mismatch="exact", explore=0.6, radius=1e9, temperature=0.5, known=known)
+    learner = RTopK(surrogate, top, random_propensity="exact", explore=0.6, radius=1e9, temperature=0.5, known=known)
     learner.load({"theta_": theta, "rounds_": np.array([7.0])})
     found = expected_step(learner, Candidates("q", features=features), grades, m)
     slopes = naive.slopes(surrogate, (features @ theta).tolist(), grades.tolist(), 0.5)
@@ -105,7 +105,7 @@ def test_the_known_part_from_graded_documents_has_less_variance() -> None:
     theta = np.linalg.solve(features, grades + 0.1 * rng.normal(size=4))
     spread = {}
     for known in ("exact", "weighted"):
-        learner = RTopK("kl", 1, mismatch="exact", explore=0.3, radius=1e9, known=known)
+        learner = RTopK("kl", 1, random_propensity="exact", explore=0.3, radius=1e9, known=known)
         learner.load({"theta_": theta, "rounds_": np.zeros(1)})
         chances = [chance for chance, _ in ways(4, 0.3)]
         steps = [step_of(learner, Candidates("q", features=features), grades, drawn, 4) for _, drawn in ways(4, 0.3)]
@@ -172,7 +172,7 @@ def test_bad_grades_are_named_and_change_nothing(name: Any, values: list[Any], w
         ({"grades": 0}, "grades is 0"),
         ({"grades": 31}, "at most 30"),
         ({"surrogate": "hinge"}, "one of squared, ranksvm, kl, smoothdcg"),
-        ({"mismatch": "none"}, "one of exact, gamma"),
+        ({"random_propensity": "none"}, "one of exact, gamma"),
         ({"known": "no"}, "one of exact, weighted"),
         ({"radius": 0}, "above 0"),
         ({"rate": 0}, "above 0"),

@@ -43,10 +43,10 @@ _NSGD: dict[str, Any] = {
     "rate": 0.01,
     "delta": 1.0,
     "memory": 60,
-    "worst": 25,
+    "avoided": 25,
 }
 _P_MGD: dict[str, Any] = {"candidates": 49, "mixing": "probabilistic"}
-_THEOREM_2: dict[str, Any] = {"reach": 1.0, "finest": 1.0, "losses": "paper"}
+_THEOREM_2: dict[str, Any] = {"radius": 1.0, "smallest_step": 1.0, "loss_scale": "paper"}
 _NET_PAPER: dict[str, Any] = {
     "update": "refit",
     "reinit": False,
@@ -68,7 +68,11 @@ _NET_NOTE = (
     "λ (ridge and prior), α and the rate are tuned over .1 … .0001 in the paper, the winners not printed: these are "
     "the middle of its grids."
 )
-_SURROGATE: dict[str, Any] = {"rate": 0.01, "explore": 0.1, "mismatch": "gamma"}  # section 4.2: .01/t^(2/3), .1/t^(1/3)
+_SURROGATE: dict[str, Any] = {
+    "rate": 0.01,
+    "explore": 0.1,
+    "random_propensity": "gamma",
+}  # section 4.2: .01/t^(2/3), .1/t^(1/3)
 _ONE_GRADE: dict[str, Any] = {**_SURROGATE, "top": 1}
 
 PUBLISHED: dict[str, Published] = {

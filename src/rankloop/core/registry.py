@@ -53,8 +53,8 @@ LEARNERS: dict[str, Entry] = {
     "nsgd": _own("dueling", "nsgd:NSGD", "MGD that avoids what lost; NSGD-DSP as it stands"),
     "dm2l": _own("dueling", "meta:Meta", "DBGD for users who change: experts with many steps", base="dbgd"),
     "m3l": _own("dueling", "meta:Meta", "MGD for users who change", base="mgd"),
-    "nm2l": _own("dueling", "meta:Meta", "NSGD-DSP for users who change", base="nsgd", finest=1 / 16),
-    "pm2l": _own("dueling", "meta:Meta", "PDGD for users who change", base="pdgd", reach=10.0, finest=1 / 4),
+    "nm2l": _own("dueling", "meta:Meta", "NSGD-DSP for users who change", base="nsgd", smallest_step=1 / 16),
+    "pm2l": _own("dueling", "meta:Meta", "PDGD for users who change", base="pdgd", radius=10.0, smallest_step=1 / 4),
     "bubblerank": _own(
         "bandits",
         "bubblerank:BubbleRank",

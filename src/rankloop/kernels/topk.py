@@ -29,7 +29,7 @@ class Rule(NamedTuple):
     highest: float  # grade
     rate: float  # a of the step a/t^(2/3)
     explore: float  # b of γ = b/t^(1/3)
-    relaxed: bool  # mismatch="gamma"
+    relaxed: bool  # random_propensity="gamma"
     sampled: bool  # known="weighted"
     radius: float
     temperature: float

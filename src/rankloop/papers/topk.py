@@ -86,8 +86,8 @@ SLOPES = Part(
 SURROGATES = Part(
     "surrogates",
     tuple(
-        Contender(f"{name}, {mismatch}", f"rtopk?surrogate={name}&top={top}&mismatch={mismatch}&rate=0.01&radius=20")
-        for name, top in (("squared", 1), ("kl", 1), ("ranksvm", 2)) for mismatch in ("exact", "gamma")
+        Contender(f"{name}, {how}", f"rtopk?surrogate={name}&top={top}&random_propensity={how}&rate=0.01&radius=20")
+        for name, top in (("squared", 1), ("kl", 1), ("ranksvm", 2)) for how in ("exact", "gamma")
     ),
     (SMALL,),
     rounds=HORIZONS[-1], seeds=10, users=("grader",), trial=partial(grades_trial, "surrogate", at=HORIZONS),
@@ -194,7 +194,7 @@ PAPER = Paper(
         f"random one, and so are ours but for '{LEADER}', where the perturbed leader stands there.",
         "Regret is against the best fixed ranking of the rounds so far, or the best fixed ranker in a ball, found by "
         "convex optimisation. 2/3 is what the paper proves, 1 is no learning. Where the world changes, regret can be "
-        "below 0: a learner that follows beats any fixed ranking. With mismatch=gamma, the paper's practice, "
+        "below 0: a learner that follows beats any fixed ranking. With random_propensity=gamma, the paper's practice, "
         "estimates are biased: Theorem 19 does not cover it, and the surrogate's regret need not stay below T^(2/3).",
         "Theorem 21: under NDCG top-1 feedback cannot even tell two adversaries apart that have the same expected "
         "grades and another best ranking, so regret is linear for any learner; docs/observability.md has the two.",

@@ -23,7 +23,7 @@ from rankloop.learners.pairwise._linear import CARRIES
 from rankloop.learners.pairwise.pdgd import PDGD
 
 BASES: dict[str, Any] = {"dbgd": DBGD, "mgd": MGD, "nsgd": NSGD, "pdgd": PDGD}
-LOSSES = ("typical", "bound", "paper")
+LOSS_SCALES = ("typical", "bound", "paper")
 FIRST_HORIZON = 1024  # of the doubling where the horizon is not known
 
 
@@ -44,12 +44,12 @@ class Meta:
     horizon
         How many events there will be: steps and weights depend on it. 0 if unknown: it starts with 1024 and doubles,
         and at each doubling the experts restart from their mean.
-    reach
+    radius
         Radius R of the ball in which the experts stay, and unit of the steps. PDGD draws lists by scores, so `pm2l` has
         a larger one.
-    finest
+    smallest_step
         The smallest step, as a share of Theorem 2's R √(5/T).
-    losses
+    loss_scale
         What Hedge's losses are divided by: their "typical" size, at which weights follow the experts' merits; their
         "bound", at which a thousand rounds hardly change them; or nothing, as in the "paper", at which they collapse on
         one expert after a few wins.
@@ -81,9 +81,9 @@ class Meta:
     base: Literal["dbgd", "mgd", "nsgd", "pdgd"] = "dbgd"
     base_parameters: dict[str, Any] = field(default_factory=dict)
     horizon: int = 0
-    reach: float = 4.0
-    finest: float = 1 / 8
-    losses: Literal["typical", "bound", "paper"] = "typical"
+    radius: float = 4.0
+    smallest_step: float = 1 / 8
+    loss_scale: Literal["typical", "bound", "paper"] = "typical"
 
     feedback: ClassVar[FeedbackKind] = "clicks"
     contextual: ClassVar[bool] = True
@@ -92,9 +92,9 @@ class Meta:
     def __post_init__(self) -> None:
         require_choice("base", self.base, tuple(BASES))
         require_whole("horizon", self.horizon, 0)
-        require_number("reach", self.reach, 0, above=True)
-        require_number("finest", self.finest, 0, above=True)
-        require_choice("losses", self.losses, LOSSES)
+        require_number("radius", self.radius, 0, above=True)
+        require_number("smallest_step", self.smallest_step, 0, above=True)
+        require_choice("loss_scale", self.loss_scale, LOSS_SCALES)
         require(isinstance(self.base_parameters, dict), "base_parameters", self.base_parameters, "must be an object")
         try:
             self._base = BASES[self.base](**self.base_parameters)
@@ -120,7 +120,7 @@ class Meta:
     @property
     def rates(self) -> Array:
         """(N,) the experts' steps."""
-        return _steps(int(self.horizon_[0]), self.reach, self.finest)
+        return _steps(int(self.horizon_[0]), self.radius, self.smallest_step)
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         found: Impression = self._base.rank(candidates, k, rng)
@@ -147,10 +147,10 @@ class Meta:
         experts = self.experts_ if self.experts_.size else np.zeros((self.log_weights_.size, step.size))
         aggregate = self.theta_ if self.theta_.size else np.zeros(step.size)
         alpha, delta = 4.0 / sqrt(self.horizon_[0]), getattr(self._base, "delta", 1.0)
-        bound = 2.0 * self.reach * max(1.0, dueling.length(step))
-        scale = {"typical": bound / sqrt(step.size), "bound": bound, "paper": delta / step.size}[self.losses]
+        bound = 2.0 * self.radius * max(1.0, dueling.length(step))
+        scale = {"typical": bound / sqrt(step.size), "bound": bound, "paper": delta / step.size}[self.loss_scale]
         self.log_weights_, self.experts_, self._base.theta_ = dueling.track(
-            self.log_weights_, experts, aggregate, step, self.rates, alpha, scale, self.reach
+            self.log_weights_, experts, aggregate, step, self.rates, alpha, scale, self.radius
         )
 
     def _double(self) -> None:
@@ -198,16 +198,16 @@ def experts_for(horizon: int) -> int:
     return ceil(log2(sqrt(1.0 + 4.0 * horizon / 5.0))) + 1
 
 
-def rates_for(horizon: int, reach: float) -> Array:
+def rates_for(horizon: int, radius: float) -> Array:
     """γ_i = 2^(i-1) R √(5/T)."""
-    rates: Array = 2.0 ** np.arange(experts_for(horizon)) * reach * sqrt(5.0 / horizon)
+    rates: Array = 2.0 ** np.arange(experts_for(horizon)) * radius * sqrt(5.0 / horizon)
     return rates
 
 
 @lru_cache(maxsize=64)
-def _steps(horizon: int, reach: float, finest: float) -> Array:
+def _steps(horizon: int, radius: float, smallest_step: float) -> Array:
     """Cached and read-only: every event asks for them."""
-    steps: Array = finest * rates_for(horizon, reach)
+    steps: Array = smallest_step * rates_for(horizon, radius)
     steps.setflags(write=False)
     return steps
 

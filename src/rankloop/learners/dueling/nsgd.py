@@ -32,9 +32,9 @@ class NSGD(MGD):
     ----------
     memory
         How many losing directions to remember.
-    worst
+    avoided
         How many of them, those that lost by most clicks, to avoid.
-    hard
+    hard_lists
         How many lists on which the ranker lost are kept to decide between winners; 0 steps to the winners' mean.
     dsp
         Document space projection, on by default: NSGD-DSP, the baseline of paper 004.
@@ -58,14 +58,14 @@ class NSGD(MGD):
     mixing: Literal["probabilistic", "team-draft"] = "probabilistic"
     dsp: bool = True
     memory: int = 60
-    worst: int = 25
-    hard: int = 10
+    avoided: int = 25
+    hard_lists: int = 10
 
     carries: ClassVar[str] = f"{CARRIES}; directions that lost and hard lists are forgotten"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, least in (("memory", 1), ("worst", 0), ("hard", 0)):
+        for name, least in (("memory", 1), ("avoided", 0), ("hard_lists", 0)):
             require_whole(name, getattr(self, name), least)
         self.bad_: Array = np.zeros((0, 0))  # directions that lost, the oldest first
         self.deficits_: Array = np.zeros(0)  # by how many clicks
@@ -78,8 +78,8 @@ class NSGD(MGD):
         k = cut(candidates, k, rng)
         theta = _duel.weights_of(self.theta_, candidates)
         tried = dueling.unit_rows(rng.standard_normal((2 * (self.candidates + 1), theta.size)))
-        if self.worst and len(self.bad_):
-            keep = np.argsort(-self.deficits_, kind="stable")[: min(self.worst, theta.size - 1)]
+        if self.avoided and len(self.bad_):
+            keep = np.argsort(-self.deficits_, kind="stable")[: min(self.avoided, theta.size - 1)]
             tried = dueling.null_directions(tried, self.bad_[keep])
         assert candidates.features is not None  # weights_of has looked
         telling = np.abs(row_products(tried, candidates.features.mean(axis=0)))
@@ -94,7 +94,7 @@ class NSGD(MGD):
         winners = np.flatnonzero(verdict.win[1:] > verdict.loss[1:])
         step = self._towards(verdict, winners) if winners.size else None
         self._remember(verdict)
-        if self.hard and winners.size:
+        if self.hard_lists and winners.size:
             self._keep_list(verdict.rows, verdict.clicks)
         return step
 
@@ -128,7 +128,7 @@ class NSGD(MGD):
         old = self.hard_rows_ if len(self.hard_rows_) else np.zeros((0, rows.shape[1]))
         self.lists_ = self.lists_ + 1
         lists = np.concatenate([self.hard_lists_, np.full(len(pairs), self.lists_[0])])
-        recent = lists > self.lists_[0] - self.hard
+        recent = lists > self.lists_[0] - self.hard_lists
         self.hard_rows_, self.hard_lists_ = np.concatenate([old, pairs])[recent], lists[recent]
 
     def remap(self, columns: FeatureMap) -> None:

@@ -50,7 +50,7 @@ class RTopK:
     rate, explore
         a and b of the step size a/t^(2/3) and of the probability b/t^(1/3) of a random list (at most 1/2), t counting
         the lists learned from.
-    mismatch
+    random_propensity
         The propensity of a document that a random list brought to the top: "exact" is unbiased with a large variance,
         and the one that Theorem 19 covers; "gamma" is the probability of any random list, the paper's practice.
     known
@@ -76,7 +76,7 @@ class RTopK:
     Notes
     -----
     Sougata Chaudhuri and Ambuj Tewari. Online learning to rank with top-k feedback. JMLR 18, 2017: Algorithm 2 and
-    section 3.2. No theorem covers the default mismatch="gamma". Differences:
+    section 3.2. No theorem covers the default random_propensity="gamma". Differences:
 
     - smoothdcg is a gain: steps go up, Algorithm 2 as printed goes down.
     - A pair matches as a set of two documents, so its propensity is 1 - γ + 2γ/(m(m-1)).
@@ -92,7 +92,7 @@ class RTopK:
     grades: int = 4
     rate: float = 0.1
     explore: float = 1.0
-    mismatch: Literal["exact", "gamma"] = "gamma"
+    random_propensity: Literal["exact", "gamma"] = "gamma"
     known: Literal["exact", "weighted"] = "weighted"
     radius: float = 10.0
     temperature: float = 0.01
@@ -108,7 +108,7 @@ class RTopK:
         require_scale(self.grades)
         require_number("rate", self.rate, 0, above=True)
         require_number("explore", self.explore, 0)
-        require_choice("mismatch", self.mismatch, ("exact", "gamma"))
+        require_choice("random_propensity", self.random_propensity, ("exact", "gamma"))
         require_choice("known", self.known, ("exact", "weighted"))
         require_number("radius", self.radius, 0, above=True)
         require_number("temperature", self.temperature, 0, above=True)
@@ -147,7 +147,7 @@ class RTopK:
             float(self.grades),
             float(self.rate),
             float(self.explore),
-            self.mismatch == "gamma",
+            self.random_propensity == "gamma",
             self.known == "weighted",
             float(self.radius),
             float(self.temperature),
