@@ -25,7 +25,6 @@ from rankloop.evaluation.interleaving import (
     preferences,
     rankings_from_scores,
 )
-from rankloop.kernels.interleaving import credit_of
 from tests.kernels.inputs import SEEDS, positions
 from tests.reference import interleaving as naive
 
@@ -41,12 +40,8 @@ def every_list(method: Method, rankings: Rankings, k: int, tau: int = 3) -> Iter
             yield float(chance), InterleavedRanking(method, positions(order), memo)
     elif method == "probabilistic":
         for order, chance in naive.probabilistic_law(rankings, k, tau).items():
-            yield (
-                float(chance),
-                InterleavedRanking(
-                    method, positions(order), {"credit": credit_of(positions(rankings), positions(order), float(tau))}
-                ),
-            )
+            credit = [[float(share) for share in row] for row in naive.posterior(rankings, order, tau)]
+            yield float(chance), InterleavedRanking(method, positions(order), {"credit": np.array(credit)})
     else:
         choices = [len(naive.choice_set(rankings, p + 1)) - p for p in range(k)]
         for order, chance in naive.pairwise_preference_law(rankings, k).items():

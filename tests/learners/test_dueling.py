@@ -11,12 +11,12 @@ import pytest
 from rankloop.core.errors import InvalidParameter
 from rankloop.core.registry import make
 from rankloop.core.types import Array, Candidates, Feedback
-from rankloop.evaluation.interleaving import TAU
-from rankloop.kernels.interleaving import credit_of, rankings
+from rankloop.kernels.interleaving import rankings
 from rankloop.learners.dueling.dbgd import DBGD
 from rankloop.learners.dueling.meta import Meta, experts_for, first_weights, rates_for
 from rankloop.learners.dueling.mgd import MGD
 from rankloop.learners.dueling.nsgd import NSGD
+from tests.reference.interleaving import posterior
 
 
 def candidates(seed: int = 0, n: int = 8, d: int = 5) -> Candidates:
@@ -52,7 +52,8 @@ def test_a_round_of_dbgd_by_hand() -> None:
         u = shown.memo["directions"][0]
         assert query.features is not None
         scores = np.stack([query.features @ before, query.features @ (before + u)])
-        credit = credit_of(rankings(scores, np.zeros(8)), shown.order, TAU)
+        exact = posterior(rankings(scores, np.zeros(8)).tolist(), shown.order.tolist(), 3)
+        credit = np.array([[float(share) for share in row] for row in exact])
         assert shown.memo["credit"] == pytest.approx(credit)
         score = by_enumeration(credit, clicks)
         learner.learn(shown, Feedback.clicks(clicks), rng)

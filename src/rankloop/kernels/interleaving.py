@@ -218,48 +218,6 @@ def probabilistic(rankings: Array, coins: Array, k: int, tau: float) -> tuple[Ar
 
 
 @jit
-def credit_of(rankings: Array, order: Array, tau: float) -> Array:
-    """(k, R) how likely each ranker is to have put each document of `order` there, whoever ordered it."""
-    weights, tails = soft_ranks(rankings.shape[1], tau)
-    return _posterior(rankings, ranks_of(rankings), order, weights, tails)
-
-
-@jit
-def _weight_left(ranks: Array, above: Array, r: int, head: int, weights: Array, tails: Array) -> float:
-    """The soft ranks of ranker r summed over the documents that are not `above`; `head` is the first of them.
-
-    Anew at each position: a running sum would end as a small difference of large numbers. From the tail at the head
-    only what lies below it is taken away, so the sum keeps its digits even when nothing but the last rank is left.
-    """
-    left = tails[head]
-    for q in range(above.size):
-        rank = ranks[above[q], r]
-        if rank > head:
-            left -= weights[rank]
-    return float(left)
-
-
-@jit
-def _posterior(rankings: Array, ranks: Array, order: Array, weights: Array, tails: Array) -> Array:
-    """(k, R) p_r(d_i | what was left) / Σ p_r'(d_i | what was left): rankers were drawn uniformly, so Bayes is this."""
-    shown = np.zeros(rankings.shape[1], np.bool_)
-    heads = np.zeros(rankings.shape[0], np.int64)
-    posterior = np.empty((order.size, rankings.shape[0]))
-    for p in range(order.size):
-        total = 0.0
-        for r in range(rankings.shape[0]):
-            while shown[rankings[r, heads[r]]]:
-                heads[r] += 1
-            left = _weight_left(ranks, order[:p], r, heads[r], weights, tails)
-            posterior[p, r] = weights[ranks[order[p], r]] / left
-            total += posterior[p, r]
-        for r in range(rankings.shape[0]):
-            posterior[p, r] /= total
-        shown[order[p]] = True
-    return posterior
-
-
-@jit
 def expected_clicks(posterior: Array, clicks: Array) -> Array:
     """(R,) the clicks that each ranker can expect to be its own: Σ posterior over the clicked positions."""
     credit = np.zeros(posterior.shape[1])
