@@ -26,7 +26,7 @@ from rankloop.service.control.rankers import complete
 from rankloop.service.ranking.model import fresh_state
 from rankloop.service.serving.engine import Engine
 from rankloop.service.settings import Settings
-from rankloop.service.storage import NewEvent, admin
+from rankloop.service.storage import NewEvent, rankers
 from rankloop.service.supervisor.run import opened
 from rankloop.wire.calls import FeedbackEvent, RankAnswer
 from rankloop.wire.rankers import Spec
@@ -65,7 +65,7 @@ def make_rankers(url: str, count: int, spec: Spec = SPEC) -> None:
     state = fresh_state(full)
     with opened(settings(url)) as writer:
         for i in range(count):
-            writer.do(lambda c, n=f"r{i}": admin.add_ranker(c, n, full, state, time.time()))  # type: ignore[misc]
+            writer.do(lambda c, n=f"r{i}": rankers.add_ranker(c, n, full, state, time.time()))  # type: ignore[misc]
 
 
 # -- reach ---------------------------------------------------------------------------------------------------------

@@ -100,22 +100,22 @@ def fill(store: Path, size: int) -> None:
     """A store of `size` impressions, with a snapshot that covers them."""
     from rankloop.service.offline.replay import rebuild
     from rankloop.service.ranking.model import state_bytes
-    from rankloop.service.storage import admin, open_database, states
+    from rankloop.service.storage import open_database, rankers, snapshots
 
     past_store.fill(str(store), size, users=size // 20 or 1)
     database = open_database(str(store))
-    connection = database.connect(hurried=False)
+    connection = database.connect(time_limits=False)
     if size > LEARNED:
         with connection.transaction():
             connection.run("UPDATE outcomes SET learn = 0")
-    row = database.read(lambda c: admin.ranker(c, "shop"))
+    row = database.read(lambda c: rankers.get_ranker(c, "shop"))
     assert row is not None
     learner = rebuild(database, "shop").learner
     with connection.transaction():
         state = state_bytes(row.spec, learner.state())
-        assert states.save_snapshot(connection, "shop", row.generation, size, state, time.time())
+        assert snapshots.save_snapshot(connection, "shop", row.generation, size, state, time.time())
     connection.close()
-    database.empty_log()
+    database.truncate_log()
     database.close()
 
 

@@ -21,8 +21,8 @@ from rankloop.core.learner import Learner
 from rankloop.learners.pairwise.pairrank import PairRank
 from rankloop.service.ranking.model import Model
 from rankloop.service.serving.live_ranker import LiveRanker
-from rankloop.service.storage.admin import Ranker
-from rankloop.service.storage.experiments import Tally, guard_terms
+from rankloop.service.storage.experiments import Tally, guardrail_request
+from rankloop.service.storage.rankers import Ranker
 from rankloop.service.training import evidence
 from rankloop.wire.experiments import ExperimentRequest
 from rankloop.wire.rankers import Guardrail
@@ -73,7 +73,7 @@ def live(kind: str, exposure: str, guardrail: Guardrail, requests: int, seed: in
         learner.load(taught(SHADOW, seed))
     spec = shop_spec(exposure, displacement=3, guardrail=guardrail)
     deployment = Deployment(learner, spec, 1_000_000 + seed, learns=kind != "twin")
-    terms = guard_terms(deployment.row)
+    terms = guardrail_request(deployment.row)
     assert terms is not None
     deployment.try_out("guardrail", terms)
     good = requests if kind == "breaks" else 0

@@ -28,7 +28,7 @@ from rankloop.client import Client
 from rankloop.service.control.rankers import complete
 from rankloop.service.ranking.model import fresh_state
 from rankloop.service.settings import Settings
-from rankloop.service.storage import admin
+from rankloop.service.storage import rankers
 from rankloop.service.supervisor.run import opened, prepare_ranker
 from rankloop.wire.rankers import Spec
 
@@ -222,10 +222,10 @@ def catalog(store: Path, options: Namespace) -> Iterator[dict[str, Any]]:
     )
     part = (1, "large", "items", options.items, 0, options.items, 100 * options.items, b"{}", now)
     with closing(sqlite3.connect(store)) as connection, connection:
-        columns = "part, catalogue, kind, seq, forgotten, rows, bytes, fields, created"
-        connection.execute(f"INSERT INTO catalogues ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", part)
+        columns = "part, catalog, kind, seq, forgotten, rows, bytes, fields, created"
+        connection.execute(f"INSERT INTO catalogs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", part)
         columns = "part, id, seq, size, body, changed"
-        connection.executemany(f"INSERT INTO catalogue_rows ({columns}) VALUES (?, ?, ?, ?, ?, ?)", rows)
+        connection.executemany(f"INSERT INTO catalog_rows ({columns}) VALUES (?, ?, ?, ?, ?, ?)", rows)
     with serving(store) as url:
         yield measure(url, f"a catalog of {options.items:,} items", options, options.sweep_seconds)
 
@@ -238,7 +238,7 @@ def many(store: Path, options: Namespace) -> Iterator[dict[str, Any]]:
     with opened(Settings(store=str(store))) as writer:
         for first in range(0, len(names), 100):
             some = names[first : first + 100]
-            writer.do(lambda c, some=some: [admin.add_ranker(c, one, spec, state, time.time()) for one in some])  # type: ignore[misc]
+            writer.do(lambda c, some=some: [rankers.add_ranker(c, one, spec, state, time.time()) for one in some])  # type: ignore[misc]
     with serving(store) as url:
         asking = Asking(url)
         body = json.dumps({"candidates": [{"id": i, "features": [i, 1]} for i in range(10)]}).encode()

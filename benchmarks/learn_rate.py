@@ -27,7 +27,9 @@ from rankloop.lab.datasets.sources import open_split
 from rankloop.service.control.rankers import complete
 from rankloop.service.ranking import model as models
 from rankloop.service.settings import Settings
-from rankloop.service.storage import NewEvent, NewImpression, admin, log
+from rankloop.service.storage import NewEvent, NewImpression, outcomes, rankers
+from rankloop.service.storage import events as stored_events
+from rankloop.service.storage import impressions as stored_impressions
 from rankloop.service.storage.database import Connection
 from rankloop.service.training.fold import Fold
 from rankloop.service.training.hang_detection import CrashBreadcrumb
@@ -99,18 +101,18 @@ def in_library(spec: str, lists: list[Logged]) -> float:
     return 1e6 * best / (len(lists) - BEFORE)
 
 
-def _row(spec: str, features: int) -> admin.Ranker:
+def _row(spec: str, features: int) -> rankers.Ranker:
     name, parameters = parse_learner(spec)
     named = [f"f{j}" for j in range(features)]
     whole = complete(Spec(learner=name, parameters=parameters, features=named, k=SHOWN, exposure="full"))
-    return admin.Ranker("shop", whole, 0.0, 0, 0, 0, True, None)
+    return rankers.Ranker("shop", whole, 0.0, 0, 0, 0, True, None)
 
 
 def in_fold(spec: str, lists: list[Logged], features: int) -> float:
     """Microseconds an outcome of `Fold.learn`, from the bytes of the log."""
     row = _row(spec, features)
     steps = [
-        log.Outcome(t, True, 0, codec.dump_impression(shown), told.values.tolist())
+        outcomes.Outcome(t, True, 0, codec.dump_impression(shown), told.values.tolist())
         for t, (shown, told) in enumerate(lists)
     ]
     best = float("inf")
@@ -136,7 +138,7 @@ def in_service(spec: str, lists: list[Logged], features: int) -> float:
         process.open()
         try:
             best = float("inf")
-            process.writer.do(lambda c: admin.add_ranker(c, "shop", row.spec, models.fresh_state(row.spec), 0.0))
+            process.writer.do(lambda c: rankers.add_ranker(c, "shop", row.spec, models.fresh_state(row.spec), 0.0))
             learning = Learning(process, lambda _: True)
             learning.hang_detector.breadcrumb = CrashBreadcrumb()
             learning.mine = {"shop"}
@@ -174,8 +176,8 @@ def _append(process: Process, learner: str, lists: list[Logged], first: int, las
 
 
 def _write(impressions: list[NewImpression], events: list[NewEvent], learner: str, connection: Connection) -> None:
-    log.add_impressions(connection, impressions)
-    log.add_events(connection, events, 0.0, {learner: "clicks"})
+    stored_impressions.add_impressions(connection, impressions)
+    stored_events.add_events(connection, events, 0.0, {learner: "clicks"})
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ from rankloop.service.ranking import model as models
 from rankloop.service.serving import engine as engines
 from rankloop.service.serving.engine import Engine
 from rankloop.service.settings import Settings
-from rankloop.service.storage import admin, lineage, log, states
+from rankloop.service.storage import lineage, outcomes, rankers, snapshots
 from rankloop.service.storage.database import Connection, Retryable
 from rankloop.service.storage.writer import Write, Writer
 from rankloop.wire.calls import FeedbackEvent
@@ -136,8 +136,8 @@ class Checked:
         self.engine, self.counts = engine, counts
         self.missing: set[str] = set()
 
-    def row(self) -> admin.Ranker:
-        found = self.engine.database.read(lambda c: admin.ranker(c, NAME))
+    def row(self) -> rankers.Ranker:
+        found = self.engine.database.read(lambda c: rankers.get_ranker(c, NAME))
         assert found is not None
         return found
 
@@ -146,8 +146,8 @@ class Checked:
 
         def read(connection: Connection) -> tuple[int, int, int]:
             ((entries,),) = connection.rows("SELECT COUNT(*) FROM audit")
-            kept = len(states.versions(connection, NAME))
-            return kept, len(lineage.beginnings(connection, NAME)), int(entries)
+            kept = len(snapshots.versions(connection, NAME))
+            return kept, len(lineage.generations(connection, NAME)), int(entries)
 
         return self.engine.database.read(read)
 
@@ -155,7 +155,7 @@ class Checked:
         """Wait until all that is logged is learned and ranked with."""
 
         def settled() -> bool:
-            live, head = self.engine.rankers.get(NAME), self.engine.database.read(log.heads).get(NAME, 0)
+            live, head = self.engine.rankers.get(NAME), self.engine.database.read(outcomes.log_offsets).get(NAME, 0)
             known = live is not None and live.model is not None and live.row.revision == self.row().revision
             return known and live is not None and live.model is not None and live.model.learned == head
 
@@ -169,14 +169,14 @@ class Checked:
         if row.serving is not None:
             assert live.pinned is not None
             self._compare(live.pinned.learner, row.serving, row)
-        kept = self.engine.database.read(lambda c: states.versions(c, NAME))
+        kept = self.engine.database.read(lambda c: snapshots.versions(c, NAME))
         if kept:
-            found = self.engine.database.read(lambda c: states.version_state(c, NAME, kept[0].version))
+            found = self.engine.database.read(lambda c: snapshots.version_state(c, NAME, kept[0].version))
             assert found is not None
             learner = models.load_learner(row.spec, found[1], f"v{kept[0].version}")
             self._compare(learner, kept[0].version, row)
 
-    def _compare(self, learner: Any, version: int | None, row: admin.Ranker) -> None:
+    def _compare(self, learner: Any, version: int | None, row: rankers.Ranker) -> None:
         rebuilt = rebuild(self.engine.database, NAME, version=version)
         same = models.state_bytes(row.spec, learner.state()) == models.state_bytes(row.spec, rebuilt.learner.state())
         self.counts["states"] += 1 + len(rebuilt.compared)
@@ -189,10 +189,10 @@ class Checked:
             late = {row[0] for row in connection.rows("SELECT impression_id FROM events WHERE status = 'late'")}
             sql = "SELECT impression_id, seq, learn FROM outcomes WHERE ranker = ?"
             logged = {own: (int(seq), int(learn)) for own, seq, learn in connection.rows(sql, NAME)}
-            ends = {one.version: one.seq for one in states.versions(connection, NAME)}
-            began = lineage.beginnings(connection, NAME)
+            ends = {one.version: one.seq for one in snapshots.versions(connection, NAME)}
+            began = lineage.generations(connection, NAME)
             covered = [(one.seq, ends[after.kept]) for one, after in pairwise(began) if after.kept]
-            return logged, [*covered, (began[-1].seq, log.heads(connection)[NAME])], late
+            return logged, [*covered, (began[-1].seq, outcomes.log_offsets(connection)[NAME])], late
 
         logged, covered, late = self.engine.database.read(read)
         for own, status in list(load.acknowledged.items()):
@@ -262,7 +262,9 @@ def stalled(engine: Engine) -> Iterator[None]:
         engines.CURRENT_SECONDS = 0.1
 
         def behind() -> bool:
-            return engine.database.read(lambda c: log.heads(c)[NAME] > (states.place(c, NAME) or (0, 0))[1] + 3)
+            return engine.database.read(
+                lambda c: outcomes.log_offsets(c)[NAME] > (snapshots.snapshot_position(c, NAME) or (0, 0))[1] + 3
+            )
 
         try:
             wait_for(behind, "outcomes that are not learned")

@@ -14,7 +14,7 @@ from rankloop.core import codec
 from rankloop.core.types import Array, Impression
 from rankloop.service.control.rankers import complete
 from rankloop.service.ranking import model as models
-from rankloop.service.storage import admin, open_database, schema
+from rankloop.service.storage import open_database, rankers, schema
 from rankloop.wire.rankers import Spec
 
 K, D = 5, 5  # items a list, all candidates shown; features
@@ -116,10 +116,10 @@ def fill(url: str, lists: int, users: int = 0) -> None:
     database = open_database(url)
     schema.migrate(database)
     spec = complete(Spec(learner="pdgd", features=[f"f{j}" for j in range(D)], k=K, exposure="full"))
-    connection = database.connect(hurried=False)
+    connection = database.connect(time_limits=False)
     with connection.transaction():
-        admin.add_ranker(connection, "shop", spec, models.fresh_state(spec), time.time())
-    epoch = database.read(lambda c: admin.ranker(c, "shop")).epoch  # type: ignore[union-attr]
+        rankers.add_ranker(connection, "shop", spec, models.fresh_state(spec), time.time())
+    epoch = database.read(lambda c: rankers.get_ranker(c, "shop")).epoch  # type: ignore[union-attr]
     impression = (
         "INSERT INTO impressions (id, ranker, epoch, number, created, closes, person, digest, learn, body, answer, "
         f"shown, seen, open, seq) VALUES (?, 'shop', {epoch}, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, 0, ?)"
@@ -132,8 +132,8 @@ def fill(url: str, lists: int, users: int = 0) -> None:
         with connection.transaction(durable=False):
             connection.many(impression, [(*one[:5], b"", one[5], b"{}", *one[6:]) for one in impressions])
             connection.many(outcome, outcomes)
-            sql = "UPDATE heads SET next_seq = next_seq + ?, next_number = next_number + ? WHERE ranker = 'shop'"
+            sql = "UPDATE log_offsets SET next_seq = next_seq + ?, next_number = next_number + ? WHERE ranker = 'shop'"
             connection.run(sql, len(outcomes), len(outcomes))
-        database.tend()
+        database.maintain()
     connection.close()
     database.close()

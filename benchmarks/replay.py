@@ -39,7 +39,9 @@ from rankloop.service.offline.policy_comparison import (
 )
 from rankloop.service.offline.replay import rebuild
 from rankloop.service.ranking import model as models
-from rankloop.service.storage import NewEvent, NewImpression, admin, log, open_database, schema, states
+from rankloop.service.storage import NewEvent, NewImpression, open_database, outcomes, rankers, schema, snapshots
+from rankloop.service.storage import events as stored_events
+from rankloop.service.storage import impressions as stored_impressions
 from rankloop.service.storage.database import Database
 from rankloop.service.training.fold import Fold
 from rankloop.wire.calls import FeedbackEvent, RankAnswer, RankedItem
@@ -85,8 +87,8 @@ def write_store(url: str, lists: int, n: int, d: int, k: int, learner: str) -> D
     spec = complete(Spec(learner=learner, features=[f"f{j}" for j in range(d)], k=k, exposure="full"))
     connection = database.connect()
     with connection.transaction():
-        admin.add_ranker(connection, "shop", spec, models.fresh_state(spec), time.time())
-    row = database.read(lambda c: admin.ranker(c, "shop"))
+        rankers.add_ranker(connection, "shop", spec, models.fresh_state(spec), time.time())
+    row = database.read(lambda c: rankers.get_ranker(c, "shop"))
     assert row is not None
     fold = Fold(row, models.make_learner(spec), 0)
     model = models.Model(fold.learner, spec, row.generation, 0)
@@ -113,18 +115,18 @@ def write_store(url: str, lists: int, n: int, d: int, k: int, learner: str) -> D
             event = FeedbackEvent(f"e{t}", f"i{t}", [items[slot] for slot in hits], final=True)
             events.append(NewEvent(event, b"{}"))
         with connection.transaction():
-            log.add_impressions(connection, impressions)
-            log.add_events(connection, events, float(start), kinds)
-        for outcome in database.read(lambda c: log.outcomes_from(c, "shop", fold.learned, BATCH)):
+            stored_impressions.add_impressions(connection, impressions)
+            stored_events.add_events(connection, events, float(start), kinds)
+        for outcome in database.read(lambda c: outcomes.outcomes_from(c, "shop", fold.learned, BATCH)):
             fold.learn(outcome)
         if any(start < lists * part <= start + BATCH for part in (0.25, 0.5, 0.75)):
             learned, state = fold.state()
             with connection.transaction():
-                states.save_snapshot(connection, "shop", row.generation, learned, state, time.time())
-                states.keep_version(connection, "shop", "", time.time())
+                snapshots.save_snapshot(connection, "shop", row.generation, learned, state, time.time())
+                snapshots.keep_version(connection, "shop", "", time.time())
     learned, state = fold.state()
     with connection.transaction():
-        states.save_snapshot(connection, "shop", row.generation, learned, state, time.time())
+        snapshots.save_snapshot(connection, "shop", row.generation, learned, state, time.time())
     connection.close()
     return database
 

@@ -26,8 +26,8 @@ from rankloop.service.ranking.model import Model
 from rankloop.service.serving.experiments import LiveExperiment, RankerExperiments, prepare
 from rankloop.service.serving.live_ranker import LiveRanker, PendingRanking
 from rankloop.service.serving.schema import RankCall
-from rankloop.service.storage.admin import Ranker
-from rankloop.service.storage.experiments import Kind, Seen, Tally, Trial
+from rankloop.service.storage.experiments import Experiment, InterleavedOutcome, Kind, Tally
+from rankloop.service.storage.rankers import Ranker
 from rankloop.service.training import evidence
 from rankloop.wire.experiments import ExperimentRequest
 from rankloop.wire.rankers import Spec
@@ -127,7 +127,7 @@ class Deployment:
     def try_out(self, kind: Kind, terms: ExperimentRequest) -> None:
         """Begin a trial."""
         self.kind, self.terms = kind, terms
-        row = Trial("shop", 1, kind, terms, b"", "running", None, 0.0, None, 0, Tally())
+        row = Experiment("shop", 1, kind, terms, b"", "running", None, 0.0, None, 0, Tally())
         self.trials = RankerExperiments(self.row, [LiveExperiment(row, terms.exposure or "full", None)])
 
     def request(self) -> bool:
@@ -146,7 +146,7 @@ class Deployment:
             self.model.learner.learn(choice.impression, clicks, self.chances.for_event("learn", t))
         if choice.credit is None:
             return False
-        seen = Seen(t, choice.credit.tolist(), clicks.values.tolist(), 0.0)
+        seen = InterleavedOutcome(t, choice.credit.tolist(), clicks.values.tolist(), 0.0)
         evidence.fold(self.tally, [seen], self.terms.alpha, self.kind == "guardrail")
         return True
 

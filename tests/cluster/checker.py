@@ -74,7 +74,7 @@ class Stored:
             self.events[sent_id(event)].append((impression, status, json.loads(body)))
         sql = "SELECT seq, impression_id, feedback FROM outcomes WHERE ranker = ? ORDER BY seq"
         self.outcomes = {name: read(url, sql, name) for name in rankers}
-        self.heads = dict(read(url, "SELECT ranker, next_seq FROM heads"))
+        self.heads = dict(read(url, "SELECT ranker, next_seq FROM log_offsets"))
 
 
 def check(

@@ -64,7 +64,8 @@ class Watcher(threading.Thread):
             try:
                 connection = connection or psycopg.connect(self._inside, autocommit=True, connect_timeout=2)
                 rows = connection.execute(
-                    "SELECT h.ranker, l.holder, h.next_seq, s.seq FROM heads h JOIN snapshots s ON s.ranker = h.ranker "
+                    "SELECT h.ranker, l.holder, h.next_seq, s.seq FROM log_offsets h "
+                    "JOIN snapshots s ON s.ranker = h.ranker "
                     "LEFT JOIN leases l ON l.ranker = h.ranker"
                 ).fetchall()
                 workers = connection.execute("SELECT id FROM workers WHERE learns = 1").fetchall()

@@ -118,7 +118,7 @@ STORED: dict[str, tuple[list[str], str]] = {
         [
             "INSERT INTO outcomes (ranker, seq, impression_id, kind, learn, feedback, created) "
             f"SELECT ranker, {LAST} + 1, impression_id, kind, learn, feedback, created FROM outcomes WHERE seq = 3",
-            "UPDATE heads SET next_seq = next_seq + 1",
+            "UPDATE log_offsets SET next_seq = next_seq + 1",
         ],
         "is learned 2 times",
     ),

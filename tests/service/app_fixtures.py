@@ -21,8 +21,8 @@ from rankloop.service.ranking.model import Model
 from rankloop.service.serving.engine import Engine
 from rankloop.service.serving.live_ranker import LiveRanker
 from rankloop.service.settings import Settings
-from rankloop.service.storage import states
-from rankloop.service.storage.log import new_id
+from rankloop.service.storage import snapshots
+from rankloop.service.storage.ids import new_id
 from tests.waiting import PATIENCE, wait_for
 
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells of every request
@@ -134,8 +134,8 @@ class Service:
 
     def snapshot(self, name: str) -> bytes:
         """What is stored of it."""
-        found = self.engine.database.read(lambda connection: states.snapshot(connection, name))
-        self.engine.database.forget()
+        found = self.engine.database.read(lambda connection: snapshots.snapshot(connection, name))
+        self.engine.database.close_thread()
         assert found is not None
         return found.state
 

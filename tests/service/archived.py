@@ -10,7 +10,7 @@ import numpy as np
 
 from rankloop.core import codec
 from rankloop.core.types import Impression, SparseRows
-from rankloop.service.storage import log
+from rankloop.service.storage import outcomes
 from tests.service.stores import Store, ev
 
 NOON = 1_790_000_000 // 86_400 * 86_400 + 43_200.0
@@ -51,5 +51,5 @@ def settle(store: Store, numbers: Sequence[int], seconds: float = 60.0, **fields
 
 def learned_bodies(store: Store, ranker: str = "shop") -> list[bytes]:
     """What the store has of settled lists."""
-    found = store.see(log.outcomes_from, ranker, 0, 10**6)
+    found = store.see(outcomes.outcomes_from, ranker, 0, 10**6)
     return [one.body for one in found if isinstance(one.body, bytes)]

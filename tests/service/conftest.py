@@ -30,8 +30,8 @@ def store_patience(patch: pytest.MonkeyPatch, factor: float) -> None:
     for module, names in STORE_PATIENCE.items():
         for name, value in names.items():
             patch.setattr(module, name, value * factor)
-    patch.setattr(sqlite.SQLiteReader, "_nap", int(sqlite.READ_SECONDS * 1000))
-    patch.setitem(postgres_store.PATIENCE, "connect_timeout", int(CONNECT_SECONDS * factor))
+    patch.setattr(sqlite.SQLiteReader, "_busy_timeout", int(sqlite.READ_SECONDS * 1000))
+    patch.setitem(postgres_store.CONNECTION_DEFAULTS, "connect_timeout", int(CONNECT_SECONDS * factor))
 
 
 STORE_PATIENCE: dict[Any, dict[str, float]] = {
@@ -43,7 +43,7 @@ STORE_PATIENCE: dict[Any, dict[str, float]] = {
         postgres_store: ["POOL_SECONDS", "READ_SECONDS", "IDLE_SECONDS", "WRITE_SECONDS"],
     }.items()
 }
-CONNECT_SECONDS: int = postgres_store.PATIENCE["connect_timeout"]
+CONNECT_SECONDS: int = postgres_store.CONNECTION_DEFAULTS["connect_timeout"]
 
 
 @pytest.fixture(scope="module", autouse=True)

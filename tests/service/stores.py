@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 
 import pytest
 
-from rankloop.service.storage import NewEvent, NewImpression, Outcome, Writer, admin, log, schema, tombstones
-from rankloop.service.storage.batches import in_batches
+from rankloop.service.storage import NewEvent, NewImpression, Outcome, Writer, rankers, schema
+from rankloop.service.storage import outcomes as stored_outcomes
 from rankloop.service.storage.database import open_database
-from rankloop.service.storage.log import Closing
+from rankloop.service.storage.outcomes import Closing
+from rankloop.service.storage.writer import in_batches
 from rankloop.wire.calls import FeedbackEvent, Receipt
 from rankloop.wire.rankers import Spec
 from tests.service.running import PATIENCE
@@ -20,16 +21,27 @@ from tests.service.truths import read
 
 T = TypeVar("T")
 KINDS = {"pairrank": "clicks", "x": "grades"}
-TABLES = ["rankers", "heads", "impressions", "events", "outcomes", "snapshots", "versions", "leases", "workers", "keys"]
-TABLES += ["experiments", "origins", "facts", "graves"]
+TABLES = [
+    "rankers",
+    "log_offsets",
+    "impressions",
+    "events",
+    "outcomes",
+    "snapshots",
+    "versions",
+    "leases",
+    "workers",
+    "keys",
+]
+TABLES += ["experiments", "origins", "facts", "tombstones"]
 
 
 class Store:
     """A database with its writer, as one process has them, and a clock that stands still."""
 
-    def __init__(self, url: str, hurried: bool = False) -> None:
+    def __init__(self, url: str, time_limits: bool = False) -> None:
         self.url, self.now = url, 1000.0
-        self.database = open_database(url, hurried)
+        self.database = open_database(url, time_limits)
         schema.migrate(self.database)
         self.writer = Writer(self.database, KINDS, clock=lambda: self.now)
         self._numbers = count()
@@ -45,12 +57,12 @@ class Store:
         return self.database.read(lambda connection: work(connection, *arguments))
 
     def ranker(self, name: str = "shop", **spec: Any) -> None:
-        assert self.do(admin.add_ranker, name, Spec(**spec), b"fresh", self.now)
+        assert self.do(rankers.add_ranker, name, Spec(**spec), b"fresh", self.now)
 
     def delete(self, name: str = "shop") -> bool:
         """Delete a ranker and all that it leaves."""
-        buried = self.do(tombstones.bury, name, self.now)
-        sum(in_batches(self.writer, tombstones.clear))
+        buried = self.do(rankers.delete_ranker, name, self.now)
+        sum(in_batches(self.writer, rankers.delete_remains))
         return buried
 
     def alone(self, work: Callable[..., T], *arguments: Any) -> T:
@@ -61,8 +73,8 @@ class Store:
         finally:
             connection.close()
 
-    def row(self, name: str = "shop") -> admin.Ranker:
-        found = self.see(admin.ranker, name)
+    def row(self, name: str = "shop") -> rankers.Ranker:
+        found = self.see(rankers.get_ranker, name)
         assert found is not None
         return found
 
@@ -89,7 +101,7 @@ class Store:
         return NewImpression(**(made | fields))
 
     def _epoch(self, ranker: str) -> int:
-        found = self.see(admin.ranker, ranker)
+        found = self.see(rankers.get_ranker, ranker)
         return found.epoch if found else 0
 
     def show(self, name: str | None = None, **fields: Any) -> str:
@@ -101,10 +113,10 @@ class Store:
         return self.writer.events([as_new(event) for event in events]).future.result(PATIENCE).receipts
 
     def close_windows(self) -> list[Closing]:
-        return self.do(log.close_windows, self.now, KINDS)
+        return self.do(stored_outcomes.close_windows, self.now, KINDS)
 
     def outcomes(self, ranker: str = "shop") -> list[Outcome]:
-        return self.see(log.outcomes_from, ranker, 0)
+        return self.see(stored_outcomes.outcomes_from, ranker, 0)
 
     def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         return read(self.url, sql, *parameters)

@@ -176,7 +176,7 @@ def test_a_thousand_and_more_impression_numbers(tmp_path: Path) -> None:
         for _ in range(2):
             one.rank("shop", [{"id": 1}])
         numbers = one.engine.database.read(lambda c: c.rows("SELECT number FROM impressions ORDER BY number"))
-        one.engine.database.forget()
+        one.engine.database.close_thread()
         assert [number for (number,) in numbers] == [0, BLOCK - 1, BLOCK]
 
 
@@ -291,7 +291,7 @@ def test_a_key_of_the_store_is_honoured_and_revoked_while_the_service_runs(tmp_p
         refused(one.http.get("/v1/rankers", headers=key), 403, "'read'")
         fine(one.http.get("/healthz"))
         with opened(settings) as writer:
-            assert writer.do(lambda c: stored.drop(c, "web"))
+            assert writer.do(lambda c: stored.delete(c, "web"))
         gone = "the key is not known"
         until(lambda: gone in one.http.post("/v1/rankers/shop/rank", json=body, headers=key).text, "it to be gone")
         refused(one.http.post("/v1/rankers/shop/rank", json=body), 401)

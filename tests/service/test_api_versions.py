@@ -200,7 +200,7 @@ def stored_of(service: Service, user: str) -> tuple[int, int]:
     try:
         return service.engine.database.read(count)
     finally:
-        service.engine.database.forget()
+        service.engine.database.close_thread()
 
 
 def counts(erased: Any) -> dict[str, int]:

@@ -25,8 +25,8 @@ from rankloop.core.errors import CodecError, DataError, RankloopError
 from rankloop.service.maintenance.archive import columns, exporting, parquet
 from rankloop.service.maintenance.archive.columns import Chunk
 from rankloop.service.maintenance.archive.exporting import Exported, FolderInUse, export_log
-from rankloop.service.storage import forgetting
-from rankloop.service.storage.log import Outcome
+from rankloop.service.storage import retention
+from rankloop.service.storage.outcomes import Outcome
 from tests.service.archived import NOON, impression, learned_bodies, settle
 from tests.service.stores import Store, store
 
@@ -121,7 +121,7 @@ def test_clocks_that_differ_do_not_tear_a_day_apart() -> None:
 def test_who_asked_to_be_forgotten_is_not_exported(shop: Store, folder: Path) -> None:
     """Though learning may still need the list, and a snapshot must cover it before it is deleted."""
     settle(shop, range(9))
-    forgetting.erase_user(shop.writer, "user-0")  # of lists 0 and … every twelfth
+    retention.erase_user(shop.writer, "user-0")  # of lists 0 and … every twelfth
     exported(shop, folder)
     assert [int(seq) for chunk in chunks(folder) for seq in chunk.seq] == list(range(1, 9))
     assert [(one.first, one.end) for one in parquet.files_of(folder, "shop")] == [(0, 9)]
@@ -205,15 +205,15 @@ def test_another_ranker_of_the_name_is_refused(shop: Store, folder: Path) -> Non
 
 def test_states_go_along_once(shop: Store, folder: Path) -> None:
     """Where folds began, versions and the last snapshot; versions that the store has dropped stay."""
-    from rankloop.service.storage import states
+    from rankloop.service.storage import snapshots
 
     settle(shop, range(4))
-    shop.do(states.save_snapshot, "shop", shop.row().generation, 2, b"two", shop.now)
-    shop.do(states.keep_version, "shop", "", shop.now)
-    shop.do(states.save_snapshot, "shop", shop.row().generation, 3, b"three", shop.now)
+    shop.do(snapshots.save_snapshot, "shop", shop.row().generation, 2, b"two", shop.now)
+    shop.do(snapshots.keep_version, "shop", "", shop.now)
+    shop.do(snapshots.save_snapshot, "shop", shop.row().generation, 3, b"three", shop.now)
     exported(shop, folder)
     shop.do(lambda c: c.run("DELETE FROM versions"))
-    shop.do(states.save_snapshot, "shop", shop.row().generation, 4, b"four", shop.now)
+    shop.do(snapshots.save_snapshot, "shop", shop.row().generation, 4, b"four", shop.now)
     exported(shop, folder)
     found = exporting.load_manifest(folder, "shop")
     assert found is not None

@@ -147,12 +147,12 @@ def test_both_stores_keep_it_in_order(store_url: str) -> None:
     entries = [Entry(float(t), "ops", "put", name, f"change {t}", "r") for t, name in ((1, "a"), (2, "b"), (3, None))]
     with connection.transaction():
         audit.add(connection, entries)
-        assert audit.listed(connection, 10) == entries[::-1]
-        assert audit.listed(connection, 1) == entries[2:]
-        assert audit.listed(connection, 10, ["a", "b"]) == entries[1::-1]
-        assert audit.listed(connection, 10, ()) == []
-        assert audit.sweep(connection, 2.5) == 2
-        assert audit.listed(connection, 10) == entries[2:]
+        assert audit.entries(connection, 10) == entries[::-1]
+        assert audit.entries(connection, 1) == entries[2:]
+        assert audit.entries(connection, 10, ["a", "b"]) == entries[1::-1]
+        assert audit.entries(connection, 10, ()) == []
+        assert audit.delete_old(connection, 2.5) == 2
+        assert audit.entries(connection, 10) == entries[2:]
     connection.close()
     database.close()
 

@@ -18,10 +18,12 @@ from rankloop.service.offline.backup import back_up, restore, verify
 from rankloop.service.offline.replay import open_store
 from rankloop.service.storage import audit as audits
 from rankloop.service.storage import open_database, schema
-from rankloop.service.storage.migrations import MIGRATIONS
-from rankloop.service.storage.sqlite import LogCopier, SQLite
+from rankloop.service.storage.schema import CURRENT
+from rankloop.service.storage.sqlite import Checkpointer, SQLite
 from tests.service.app_fixtures import Service, items, names, teach
 from tests.service.eventful import Shop
+from tests.service.test_store_upgrade import DUMP
+from tests.service.truths import sent_id
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +95,7 @@ def test_a_backup_under_load_has_every_outcome_acknowledged_before_it(tmp_path: 
     assert made.check.sound
     assert {row[0] for row in read(target, "SELECT impression_id FROM outcomes")} >= set(before)
     (ranker,) = made.check.rankers
-    assert ranker.outcomes == read(target, "SELECT next_seq FROM heads")[0][0] >= len(before) + 5
+    assert ranker.outcomes == read(target, "SELECT next_seq FROM log_offsets")[0][0] >= len(before) + 5
     assert ranker.compared
     assert all(one.equal for one in ranker.compared)
     assert made.check.last_event == read(target, "SELECT MAX(received) FROM events")[0][0]
@@ -104,12 +106,12 @@ def test_a_backup_under_load_has_every_outcome_acknowledged_before_it(tmp_path: 
 def test_a_restored_store_learns_on_from_where_the_backup_was(local: Shop, tmp_path: Path) -> None:
     target, store = tmp_path / "backup.db", tmp_path / "restored.db"
     back_up(local.url, target)
-    change(target, "INSERT INTO leases (ranker, holder, beat) VALUES ('shop', 'gone', 3)")
-    change(target, "INSERT INTO workers (id, machine, beat, learns, report) VALUES ('gone', 'old', 3, 1, x'')")
+    change(target, "INSERT INTO leases (ranker, holder, heartbeat) VALUES ('shop', 'gone', 3)")
+    change(target, "INSERT INTO workers (id, machine, heartbeat, learns) VALUES ('gone', 'old', 3, 1)")
     made = restore(target, str(store))
     assert read(store, "SELECT COUNT(*) FROM leases") == read(store, "SELECT COUNT(*) FROM workers") == [(0,)]
     assert made.check.taken is not None
-    (entry,) = open_database(str(store)).read(lambda c: audits.listed(c, 1))
+    (entry,) = open_database(str(store)).read(lambda c: audits.entries(c, 1))
     assert entry.action == "restore"
     tables = ("rankers", "heads", "impressions", "events", "outcomes", "snapshots", "versions", "origins", "keys")
     for table in tables:
@@ -118,7 +120,7 @@ def test_a_restored_store_learns_on_from_where_the_backup_was(local: Shop, tmp_p
         service.ready()
         assert service.state("shop") == local.last
         again = next(iter(read(local.url, "SELECT event_id, impression_id FROM events ORDER BY received DESC")))
-        event = {"event_id": again[0], "impression_id": again[1], "clicks": ["i1"], "final": True}
+        event = {"event_id": sent_id(again[0]), "impression_id": again[1], "clicks": ["i1"], "final": True}
         assert [one["status"] for one in service.feedback(event)] == ["duplicate"]
         lost = {"event_id": "lost", "impression_id": "made-after-the-backup", "clicks": ["i1"], "final": True}
         assert [one["status"] for one in service.feedback(lost)] == ["orphan"]
@@ -131,7 +133,7 @@ def test_every_store_can_be_verified(shop: Shop, capsys: pytest.CaptureFixture[s
     found = json.loads(capsys.readouterr().out)
     assert found["sound"] is True
     assert found["integrity"] is (None if "://" in shop.url else True)
-    assert found["migrations"] == len(MIGRATIONS)
+    assert found["migrations"] == CURRENT
     (ranker,) = found["rankers"]
     assert ranker["ranker"] == "shop"
     assert ranker["versions"] == 6
@@ -165,7 +167,7 @@ def test_verification_finds_a_missing_outcome_and_a_damaged_version(local: Shop,
     ):
         spoiled = tmp_path / f"spoiled-{number}.db"
         back_up(local.url, spoiled, fold=False)
-        change(spoiled, "UPDATE heads SET next_seq = next_seq + 1")  # an outcome that no snapshot covers
+        change(spoiled, "UPDATE log_offsets SET next_seq = next_seq + 1")  # an outcome that no snapshot covers
         change(spoiled, sql)
         with open_store(str(spoiled)) as database:
             assert not verify(database).sound
@@ -226,18 +228,17 @@ def test_two_backups_do_not_write_one_file(local: Shop, tmp_path: Path) -> None:
 
 
 def test_a_backup_of_an_earlier_release_is_brought_up_to_date_when_it_is_restored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     old, target, store = tmp_path / "old.db", tmp_path / "backup.db", tmp_path / "store.db"
-    with monkeypatch.context() as patched:
-        patched.setattr(schema, "MIGRATIONS", MIGRATIONS[:-1])
-        schema.migrate(SQLite(old))
+    with sqlite3.connect(old) as connection:
+        connection.executescript(DUMP.read_text())
     made = back_up(str(old), target)
     assert made.check.sound
-    assert (made.check.migrations, made.check.folded) == (len(MIGRATIONS) - 1, False)
-    assert restore(target, str(store)).check.migrations == len(MIGRATIONS)
-    change(target, "INSERT INTO migrations (id) VALUES (?)", len(MIGRATIONS))
-    change(target, "INSERT INTO migrations (id) VALUES (?)", len(MIGRATIONS) - 1)
+    assert (made.check.migrations, made.check.folded) == (schema.OLDEST, False)
+    assert restore(target, str(store)).check.migrations == CURRENT
+    for number in range(schema.OLDEST, CURRENT + 1):
+        change(target, "INSERT INTO migrations (id) VALUES (?)", number)
     with pytest.raises(schema.NewerStore):
         restore(target, str(tmp_path / "other.db"))
 
@@ -274,7 +275,7 @@ def test_the_commands_print_the_recovery_point(local: Shop, tmp_path: Path, caps
     assert found["path"] == str(store)
     assert found["bytes"] == store.stat().st_size
     assert found["check"]["folded"] is False
-    assert found["check"]["rankers"][0]["outcomes"] == read(local.url, "SELECT next_seq FROM heads")[0][0]
+    assert found["check"]["rankers"][0]["outcomes"] == read(local.url, "SELECT next_seq FROM log_offsets")[0][0]
 
 
 def test_a_reader_does_not_make_writers_wait_for_the_log_to_be_emptied(
@@ -282,12 +283,12 @@ def test_a_reader_does_not_make_writers_wait_for_the_log_to_be_emptied(
 ) -> None:
     database = SQLite(tmp_path / "log.db")
     schema.migrate(database)
-    monkeypatch.setattr("rankloop.service.storage.sqlite.COPY_EVERY", 1)
-    monkeypatch.setattr("rankloop.service.storage.sqlite.LARGE_LOG", 1)
+    monkeypatch.setattr("rankloop.service.storage.sqlite.CHECKPOINT_BYTES", 1)
+    monkeypatch.setattr("rankloop.service.storage.sqlite.TRUNCATE_BYTES", 1)
     emptied: list[bool] = []
 
-    class CountingCopier(LogCopier):  # stores of other tests in this process have copiers too
-        def empty(self) -> bool:
+    class CountingCopier(Checkpointer):  # stores of other tests in this process have copiers too
+        def truncate(self) -> bool:
             emptied.append(True)
             return True
 
@@ -302,10 +303,10 @@ def test_a_reader_does_not_make_writers_wait_for_the_log_to_be_emptied(
         reader.execute("BEGIN")
         reader.execute("SELECT COUNT(*) FROM facts").fetchone()
         write()
-        copier.copy()
+        copier.checkpoint()
         assert emptied == []
     write()
-    copier.copy()
+    copier.checkpoint()
     assert len(emptied) == 1
     writer.close()
     copier.close()

@@ -33,7 +33,7 @@ from rankloop.service.control import rankers, versions
 from rankloop.service.observability import logs
 from rankloop.service.serving import request_body
 from rankloop.service.serving.catalog_cache import CachedCatalog
-from rankloop.service.storage.catalog import Change
+from rankloop.service.storage.catalog import RowChange
 from tests.page.shown import Served
 from tests.service.app_fixtures import Service, fine, items, names, refused, service, until
 from tests.service.running import PATIENCE
@@ -378,7 +378,7 @@ def test_tracebacks_do_not_contain_the_id_in_the_path(service: Service, monkeypa
 def test_an_entry_that_cannot_be_held_is_logged_without_its_id() -> None:
     held, small = CachedCatalog("shop"), Table(most_rows=1)
     with heard(logs.PlainLines()) as lines:
-        held.apply(small, [Change("bob@example.com", 1, b"{}"), Change("ann@example.com", 2, b"{}")])
+        held.apply(small, [RowChange("bob@example.com", 1, b"{}"), RowChange("ann@example.com", 2, b"{}")])
         assert len(lines()) == 1
         assert "ann@" not in lines()[0]
 

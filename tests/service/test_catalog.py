@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from rankloop.core import codec
-from rankloop.service.storage import shown as lists
+from rankloop.service.storage import impressions as lists
 from tests.service.app_fixtures import Service, fine, refused, shown, until
 from tests.service.running import LOST, wait_for
 from tests.service.running import Service as Running
@@ -49,8 +49,8 @@ def by_ids(service: Service, name: str, ids: list[Any], **more: Any) -> Any:
 
 def rows_of(service: Service, name: str) -> Any:
     """The features of the newest list, as they are stored."""
-    (one,) = service.engine.database.read(lambda c: lists.newest(c, name, 1))
-    service.engine.database.forget()
+    (one,) = service.engine.database.read(lambda c: lists.latest_impressions(c, name, 1))
+    service.engine.database.close_thread()
     return codec.load_impression(one.body).features
 
 
@@ -280,7 +280,7 @@ def test_killed_uploads_keep_acknowledged_items(store_url: str, start_service: C
             acknowledged.update({one["id"]: i for i, one in enumerate(results) if one["status"] == "accepted"})
         cut = threading.Thread(target=until_cut, args=(service, cuts[turn]))
         cut.start()
-        begun = f"SELECT 1 FROM catalogue_rows WHERE substr(id, 1, 6) = 'cut-{turn}-' LIMIT 1"
+        begun = f"SELECT 1 FROM catalog_rows WHERE substr(id, 1, 6) = 'cut-{turn}-' LIMIT 1"
         wait_for(partial(read, store_url, begun), "some of its rows", every=0.005)
         service.kill()
         cut.join()

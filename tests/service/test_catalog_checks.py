@@ -13,7 +13,7 @@ from rankloop.service.doctor import service as checks
 from rankloop.service.maintenance.housekeeping import Retention
 from rankloop.service.settings import Settings
 from rankloop.service.storage import catalog
-from rankloop.service.storage.catalog import Bounds, Line
+from rankloop.service.storage.catalog import Limits, NewRow
 from tests.service.app_fixtures import Service, fine, refused
 from tests.service.stores import Store, store
 
@@ -23,7 +23,7 @@ ITEMS = "/v1/catalogs/shop/items"
 PRICE = {"name": "price", "kind": "field", "of": "item.price"}
 PRIZE = {"name": "price", "kind": "field", "of": "item.prize"}
 AGE = {"name": "age", "kind": "field", "of": "user.age"}
-ROOM = Bounds(10_000, 2**30)
+ROOM = Limits(10_000, 2**30)
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_doctor_names_the_ranker_and_the_field(tmp_path: Path) -> None:
 
 
 def put(store: Store, items: dict[str, dict[str, Any]], merge: bool = False) -> None:
-    lines = [Line(item, values) for item, values in items.items()]
+    lines = [NewRow(item, values) for item, values in items.items()]
     store.do(catalog.write, "shop", "items", lines, merge, ROOM, store.now)
 
 
@@ -189,7 +189,7 @@ def test_counts_follow_every_change(store: Store) -> None:
 
 def test_rows_of_an_earlier_release_are_counted_in_portions(store: Store) -> None:
     put(store, {f"i{i}": {"x": i, **({"y": 1} if i % 2 else {})} for i in range(20)})
-    store.do(lambda connection: connection.run("UPDATE catalogues SET filled = NULL"))
+    store.do(lambda connection: connection.run("UPDATE catalogs SET field_counts = NULL"))
     assert counts(store) is None
     store.do(catalog.recount, 8)
     assert counts(store) is None
@@ -208,8 +208,8 @@ def test_counts_start_again_after_an_earlier_release_has_written(store: Store) -
 
     def write(connection: Any) -> None:
         """As a release does that knows nothing of counts."""
-        connection.run("UPDATE catalogue_rows SET body = ?, seq = 3 WHERE id = 'a'", body)
-        connection.run("UPDATE catalogues SET seq = 3, fields = ?", b'{"x":["number",0],"y":["number",0]}')
+        connection.run("UPDATE catalog_rows SET body = ?, seq = 3 WHERE id = 'a'", body)
+        connection.run("UPDATE catalogs SET seq = 3, fields = ?", b'{"x":["number",0],"y":["number",0]}')
 
     store.do(write)
     assert counts(store) is None
@@ -222,7 +222,7 @@ def test_counts_start_again_after_an_earlier_release_has_written(store: Store) -
 
 def test_a_running_service_counts_what_is_not_counted_yet(service: Service) -> None:
     upload(service, {"id": "a", "x": 1}, {"id": "b", "y": 1})
-    service.engine.writer.do(lambda connection: connection.run("UPDATE catalogues SET filled = NULL"))
+    service.engine.writer.do(lambda connection: connection.run("UPDATE catalogs SET field_counts = NULL"))
     assert [one["filled"] for one in fine(service.http.get("/v1/catalogs/shop"))["items"]["fields"]] == [None, None]
     Retention(service.engine).delete()
     assert [one["filled"] for one in fine(service.http.get("/v1/catalogs/shop"))["items"]["fields"]] == [1, 1]

@@ -13,7 +13,7 @@ import pytest
 from rankloop.service.control import rankers, versions
 from rankloop.service.errors import UnknownRanker
 from rankloop.service.maintenance.housekeeping import Retention
-from rankloop.service.storage import tombstones
+from rankloop.service.storage import rankers as stored_rankers
 from tests.service import misbehaving
 from tests.service.app_fixtures import Service, items, names, refused, teach, until
 from tests.service.misbehaving import SlowToMake
@@ -105,7 +105,7 @@ def test_a_ranker_that_was_deleted_meanwhile_is_not_there(service: Service) -> N
 
 def left(service: Service) -> int:
     """Rows that deleted rankers have left."""
-    sql = "SELECT (SELECT COUNT(*) FROM impressions WHERE ranker = 'other') + (SELECT COUNT(*) FROM graves)"
+    sql = "SELECT (SELECT COUNT(*) FROM impressions WHERE ranker = 'other') + (SELECT COUNT(*) FROM tombstones)"
     found = service.engine.database.read(lambda connection: connection.rows(sql))
     return int(found[0][0])
 
@@ -130,7 +130,7 @@ def test_what_it_left_goes_behind_the_answer(service: Service) -> None:
 def test_the_sweep_deletes_what_a_process_that_died_did_not(service: Service) -> None:
     teach(service, "other", 5)
     engine = service.engine
-    assert engine.writer.do(lambda connection: tombstones.bury(connection, "other", time.time()))
+    assert engine.writer.do(lambda connection: stored_rankers.delete_ranker(connection, "other", time.time()))
     assert left(service) > 0
     Retention(engine).delete()
     assert left(service) == 0
@@ -138,7 +138,7 @@ def test_the_sweep_deletes_what_a_process_that_died_did_not(service: Service) ->
 
 def test_a_name_that_is_not_free_yet_is_refused_in_words(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     teach(service, "other", 5)
-    assert service.engine.writer.do(lambda connection: tombstones.bury(connection, "other", time.time()))
+    assert service.engine.writer.do(lambda connection: stored_rankers.delete_ranker(connection, "other", time.time()))
     monkeypatch.setattr(rankers, "CLEARING", -1.0)
     answer = service.http.put("/v1/rankers/other", json={"features": names(3)})
     refused(answer, 409)

@@ -7,7 +7,8 @@ import asyncio
 from rankloop.service.control import rankers
 from rankloop.service.maintenance.housekeeping import Retention
 from rankloop.service.settings import Settings
-from rankloop.service.storage import admin, open_database, schema
+from rankloop.service.storage import open_database, schema
+from rankloop.service.storage import rankers as stored_rankers
 from rankloop.wire.rankers import Spec
 from tests.service.inside import click, rank, running
 from tests.service.running import PATIENCE, SPEC, wait_for
@@ -69,7 +70,7 @@ def test_retention_with_a_clock_that_went_back(store_url: str) -> None:
     """What seems to come from the future is not old."""
     database = open_database(store_url)
     schema.migrate(database)
-    database.forget()
+    database.close_thread()
     now = 1_700_000_000.0
     settings = Settings(
         store=store_url,
@@ -94,5 +95,5 @@ def test_retention_with_a_clock_that_went_back(store_url: str) -> None:
             assert await click(engine, "e2", await rank(engine)) == ["accepted"]
 
         asyncio.run(story())
-        assert engine.writer.do(admin.rankers)[0].name == "shop"
+        assert engine.writer.do(stored_rankers.list_rankers)[0].name == "shop"
     assert snapshot_of(store_url, "shop").seq == 2

@@ -13,8 +13,8 @@ import pytest
 from rankloop.core import codec
 from rankloop.features.counters import CountedOutcome, Counters
 from rankloop.service.ranking.feature_spec import declarations
-from rankloop.service.storage import counting
-from rankloop.service.storage import shown as lists
+from rankloop.service.storage import counters
+from rankloop.service.storage import impressions as lists
 from tests.service.app_fixtures import Service, fine, until
 
 FEATURES: list[dict[str, Any]] = [
@@ -45,7 +45,7 @@ def service(store_url: str) -> Iterator[Service]:
 def rank(service: Service, user: str = "u") -> tuple[Any, dict[str, dict[str, float]]]:
     """A list, and the features it was ranked by as they are stored: item -> feature -> value."""
     answer = fine(service.http.post("/v1/rankers/shop/rank", json={"ids": IDS, "query": "q", "user": user}))
-    (one,) = service.engine.database.read(lambda c: lists.newest(c, "shop", 1))
+    (one,) = service.engine.database.read(lambda c: lists.latest_impressions(c, "shop", 1))
     made = codec.load_impression(one.body)
     assert made.features is not None
     names = [feature["name"] for feature in FEATURES]
@@ -64,7 +64,7 @@ def rebuilt(service: Service) -> Counters:
     """Counters from the log alone."""
     engine = service.engine
     fresh = Counters(declarations(engine.rankers["shop"].row.spec), engine.settings.counter_keys)
-    for one in engine.database.read(lambda c: counting.noted_from(c, "shop", 0, 1000)):
+    for one in engine.database.read(lambda c: counters.counter_inputs(c, "shop", 0, 1000)):
         assert one.notes is not None
         fresh.fold(CountedOutcome(one.created, np.array(one.values), codec.loads(one.notes)[0], one.viewed))
     return fresh
@@ -79,7 +79,7 @@ def test_clicks_affect_counters_of_later_rankings_only(service: Service) -> None
     assert all(not any(row.values()) for row in own.values())
     service.report(first, ["a"])
     counted(service, 1)
-    body = service.engine.database.read(lambda c: lists.newest(c, "shop", 1))[0].body
+    body = service.engine.database.read(lambda c: lists.latest_impressions(c, "shop", 1))[0].body
     features = codec.load_impression(body).features
     assert features is not None
     assert not features.any()  # what it was ranked by stays what it was
@@ -100,7 +100,7 @@ def test_counters_continue_after_a_restart_bit_for_bit(service: Service, store_u
     before = live(service).dumps()
     assert rebuilt(service).dumps() == before
     service.engine.rankers.counted.stop()  # stores what is counted
-    saved = service.engine.database.read(lambda c: counting.saved(c, "shop"))
+    saved = service.engine.database.read(lambda c: counters.saved(c, "shop"))
     assert saved is not None
     assert (saved.seq, saved.state) == (12, before)
     answer, _ = rank(service)
@@ -130,15 +130,15 @@ def test_erased_users_are_removed_from_counters(service: Service, store_url: str
     assert {(row["mine"], row["again"]) for row in found.values()} == {(0, 0)}
     assert found["a"]["clicks"] == 2  # of the item, whoever clicked
     assert rank(service, "v")[1]["a"]["mine"] == 1
-    until(lambda: bool(service.engine.database.read(lambda c: counting.saved(c, "shop"))), "the counters to be stored")
+    until(lambda: bool(service.engine.database.read(lambda c: counters.saved(c, "shop"))), "the counters to be stored")
     with Service(store_url) as other:  # type: ignore[arg-type]
         other.ready()
         counted(other, 2)
         assert rank(other)[1]["a"]["mine"] == 0
         assert rank(other, "v")[1]["a"]["mine"] == 1
-    later = service.engine.clock() + 2 * counting.KEPT
-    service.engine.writer.do(lambda connection: counting.sweep(connection, later))
-    assert service.engine.database.read(counting.forgotten) == []
+    later = service.engine.clock() + 2 * counters.KEPT
+    service.engine.writer.do(lambda connection: counters.delete_old_erasures(connection, later))
+    assert service.engine.database.read(counters.erasures) == []
 
 
 def test_counters_are_reported_and_deleted_with_their_ranker(service: Service) -> None:
@@ -152,4 +152,4 @@ def test_counters_are_reported_and_deleted_with_their_ranker(service: Service) -
     assert keys == 3 + 2 + 2 + 1 + 1  # items, brands, brands of the user, all together, the user's clicks
     service.engine.rankers.counted.stop()
     assert service.http.delete("/v1/rankers/shop").is_success
-    assert service.engine.database.read(lambda c: counting.saved(c, "shop")) is None
+    assert service.engine.database.read(lambda c: counters.saved(c, "shop")) is None

@@ -45,7 +45,7 @@ def kill_again_and_again(kills: int, durability: str, store_url: str, start_serv
         wait_for(lambda n=enough: sum(len(load.acknowledged) for load in loads) > n, "feedback")  # type: ignore[misc]
         time.sleep(rng.uniform(*LIFE))
         service.kill()
-        ((head,),) = read(store_url, "SELECT next_seq FROM heads")
+        ((head,),) = read(store_url, "SELECT next_seq FROM log_offsets")
         lengths.append(int(head))
         replayed += int(head) - snapshot_of(store_url, "shop").seq
         service.start()

@@ -21,7 +21,7 @@ ASK = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 def beats(store: Path) -> int:
     with contextlib.closing(sqlite3.connect(store)) as connection:
-        found = connection.execute("SELECT beat FROM leases").fetchall()
+        found = connection.execute("SELECT heartbeat FROM leases").fetchall()
         return int(found[0][0]) if found else 0
 
 

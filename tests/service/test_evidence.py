@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankloop.evaluation.sequential import ConfidenceSequence, samples_needed
-from rankloop.service.storage.experiments import Seen, Tally
+from rankloop.service.storage.experiments import InterleavedOutcome, Tally
 from rankloop.service.training import evidence
 from rankloop.service.training.evidence import fold, forecast, rate, score
 
@@ -32,9 +32,9 @@ def test_grades_weight_the_score() -> None:
     assert score([1.0, -1.0], [0.0, 0.0]) == 0.0
 
 
-def seen(values: list[float], when: float = 0.0) -> list[Seen]:
+def seen(values: list[float], when: float = 0.0) -> list[InterleavedOutcome]:
     """Lists that come to these values."""
-    return [Seen(i, [value, 0.0], [1.0], when + i) for i, value in enumerate(values)]
+    return [InterleavedOutcome(i, [value, 0.0], [1.0], when + i) for i, value in enumerate(values)]
 
 
 def followed(values: list[float], alpha: float = 0.05, guardrail: bool = False) -> Tally:
@@ -140,10 +140,10 @@ def test_forecasts() -> None:
 def test_the_current_rate() -> None:
     """Two lists a second for ten minutes, then none."""
     tally = Tally()
-    fold(tally, [Seen(i, [0.0], [], 100.0 + i / 2) for i in range(1200)], 0.05, False)
+    fold(tally, [InterleavedOutcome(i, [0.0], [], 100.0 + i / 2) for i in range(1200)], 0.05, False)
     assert rate(tally, 100.0, 700.0) == pytest.approx(2.0, rel=0.01)
     assert rate(tally, 100.0, 2500.0) < 0.2
     early = Tally()
-    fold(early, [Seen(i, [0.0], [], 100.0 + i / 2) for i in range(20)], 0.05, False)
+    fold(early, [InterleavedOutcome(i, [0.0], [], 100.0 + i / 2) for i in range(20)], 0.05, False)
     assert rate(early, 100.0, 110.0) == pytest.approx(2.0, rel=0.05)
     assert rate(Tally(), 0.0, 50.0) == 0.0

@@ -19,8 +19,8 @@ from rankloop.service.offline.replay import open_store, rebuild
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking import spec_changes
 from rankloop.service.serving import engine
-from rankloop.service.storage import admin, lineage, log, schema
-from rankloop.service.storage.lineage import Change
+from rankloop.service.storage import impressions, lineage, rankers
+from rankloop.service.storage.lineage import RecordedChange
 from tests.service.app_fixtures import Body, Service, fine, refused, shown, until
 
 OLD, NEW = ["a", "b", "c"], ["c2", "new", "a"]
@@ -117,9 +117,9 @@ def test_earlier_impressions_are_learned_with_mapped_columns(service: Service, s
     old = service.state(name)
     change(service, name, features=NEW, renamed=RENAMED)
 
-    def read(connection: Any) -> tuple[Any, list[Change], Any]:
-        body = log.by_id(connection, "body", [answer["impression_id"]])[answer["impression_id"]][0]
-        return admin.ranker(connection, name), lineage.changes(connection, name), body
+    def read(connection: Any) -> tuple[Any, list[RecordedChange], Any]:
+        body = impressions.impressions_by_id(connection, "body", [answer["impression_id"]])[answer["impression_id"]][0]
+        return rankers.get_ranker(connection, name), lineage.spec_changes(connection, name), body
 
     row, changes, body = service.engine.database.read(read)
     learner = models.load_learner(row.spec, old, "the state before", changes)
@@ -268,15 +268,6 @@ def test_impossible_renames_are_refused(service: Service) -> None:
     assert service.status("named")["spec"]["features"] == OLD
 
 
-def test_processes_of_an_older_release_block_a_change(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    service.put("rolling", features=OLD, exposure="full")
-    teach(service, "rolling", OLD, 2)
-    with monkeypatch.context() as earlier:
-        earlier.setattr(schema, "alone", lambda _: False)
-        refused(service.http.put("/v1/rankers/rolling", json={"features": NEW}), 409)
-    assert change(service, "rolling", features=NEW)["changed"]["added"] == ["c2", "new"]
-
-
 @pytest.mark.parametrize(
     ("before", "after", "carries"),
     [
@@ -331,7 +322,7 @@ def test_earlier_rows_are_converted_to_the_current_scale() -> None:
     sizes = np.array([[20.0, 5.0], [8.0, 0.0]])
 
     def carried(before: str, after: str, rows: np.ndarray, memo: dict[str, np.ndarray]) -> Impression:
-        change = Change(fixed(["a", "b"], before), fixed(["b", "a", "c"], after), {})
+        change = RecordedChange(fixed(["a", "b"], before), fixed(["b", "a", "c"], after), {})
         mapped = spec_changes.CarriedImpressions(models.unchecked_learner(change.after), change.after, [change])
         return mapped.carried(Impression("q", np.arange(3), np.array(list("xyz")), rows, memo))
 

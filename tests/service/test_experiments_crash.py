@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from rankloop.service.storage.experiments import Seen, Tally
+from rankloop.service.storage.experiments import InterleavedOutcome, Tally
 from rankloop.service.training import evidence
 from rankloop.wire.experiments import ExperimentRequest
 from tests.service.running import Load, Service, wait_for
@@ -36,7 +36,7 @@ def test_kill_nine(store_url: str, start_service: Callable[..., Service]) -> Non
         time.sleep(rng.uniform(0.0, 0.3))
         service.kill()
         rows = read(store_url, "SELECT id, next_seq, tally FROM experiments ORDER BY id")
-        ((head,),) = read(store_url, "SELECT next_seq FROM heads")
+        ((head,),) = read(store_url, "SELECT next_seq FROM log_offsets")
         for number, seq, stored in rows:
             # Whenever it was killed, what is stored is the tally of the log up to the place beside it.
             assert seq <= head
@@ -60,7 +60,7 @@ def test_kill_nine(store_url: str, start_service: Callable[..., Service]) -> Non
         assert not _mixed(store_url, number, seq, head)
 
 
-def _mixed(url: str, number: int, since: int, until: int) -> list[Seen]:
+def _mixed(url: str, number: int, since: int, until: int) -> list[InterleavedOutcome]:
     rows = read(
         url,
         "SELECT o.seq, i.credit, o.feedback, o.created FROM outcomes o JOIN impressions i ON i.id = o.impression_id "
@@ -69,7 +69,7 @@ def _mixed(url: str, number: int, since: int, until: int) -> list[Seen]:
         since,
         until,
     )
-    return [Seen(seq, json.loads(credit), json.loads(values), when) for seq, credit, values, when in rows]
+    return [InterleavedOutcome(seq, json.loads(credit), json.loads(values), when) for seq, credit, values, when in rows]
 
 
 def _folded(url: str, number: int, until: int) -> bytes:

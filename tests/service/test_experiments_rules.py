@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rankloop.service.serving.experiments import LiveExperiment, RankerExperiments
-from rankloop.service.storage.admin import Ranker
-from rankloop.service.storage.experiments import Kind, Tally, Trial
+from rankloop.service.storage.experiments import Experiment, Kind, Tally
+from rankloop.service.storage.rankers import Ranker
 from rankloop.wire.experiments import ExperimentRequest
 from rankloop.wire.rankers import Spec
 from tests.service.app_fixtures import Body, Service, fine, refused, service, shown, until
@@ -120,7 +120,7 @@ def test_guardrail_has_priority_and_changing_rankers_take_no_part() -> None:
     row = Ranker("shop", Spec(), 0.0, 0, 0, 3, True, None)
     kinds: list[Kind] = ["experiment", "guardrail"]
     parts = [
-        Trial("shop", number, kind, ExperimentRequest(share=share), b"", "running", None, 0.0, None, 0, Tally())
+        Experiment("shop", number, kind, ExperimentRequest(share=share), b"", "running", None, 0.0, None, 0, Tally())
         for number, (kind, share) in enumerate(zip(kinds, (1.0, 0.25), strict=True), 1)
     ]
     mixed = RankerExperiments(row, [LiveExperiment(one, "full", None) for one in parts])

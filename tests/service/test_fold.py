@@ -19,7 +19,7 @@ from rankloop.core.types import Array, Candidates, FeedbackKind, Impression
 from rankloop.service.control.rankers import complete
 from rankloop.service.ranking.model import load_learner, make_learner
 from rankloop.service.storage import Outcome
-from rankloop.service.storage.admin import Ranker
+from rankloop.service.storage.rankers import Ranker
 from rankloop.service.training.fold import Fold
 from rankloop.wire.rankers import Spec
 from tests.service.app_fixtures import Service, names, teach, until
@@ -120,7 +120,7 @@ def test_what_cannot_be_learned_is_passed_over_once() -> None:
 
 
 def test_a_large_state_is_saved_in_parts_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rankloop.service.storage.states.LARGE", 100)
+    monkeypatch.setattr("rankloop.service.storage.snapshots.LARGE", 100)
     monkeypatch.setattr("rankloop.service.training.snapshots.PART", 64)
     with Service(tmp_path / "a.db", snapshot_seconds=0.01) as one:
         one.ready().put("shop", learner="pairrank", features=names(3), exposure="full")
@@ -129,7 +129,7 @@ def test_a_large_state_is_saved_in_parts_and_goes_on(tmp_path: Path, monkeypatch
         before = one.state("shop")
 
         def kept() -> list[tuple[int, bool]]:
-            rows = one.engine.database.read(lambda c: c.rows("SELECT seq, COUNT(*) FROM snapshot_parts GROUP BY seq"))
+            rows = one.engine.database.read(lambda c: c.rows("SELECT seq, COUNT(*) FROM snapshot_chunks GROUP BY seq"))
             return [(int(seq), count > 5) for seq, count in rows]
 
         until(lambda: kept() == [(20, True)], "only those of the last one to be left")

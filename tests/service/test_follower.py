@@ -14,7 +14,8 @@ import pytest
 from rankloop.service.control import rankers, versions
 from rankloop.service.serving.engine import Engine
 from rankloop.service.settings import Settings
-from rankloop.service.storage import admin, published
+from rankloop.service.storage import rankers as stored_rankers
+from rankloop.service.storage import snapshots
 from rankloop.service.storage.postgres import PostgresConnection
 from rankloop.wire.rankers import Spec
 from tests.service.app_fixtures import model_of
@@ -84,7 +85,7 @@ def test_changes_reach_another_machine(machines: Machines) -> None:
     two = machines("there/2")
     use(one, 3)
 
-    def row() -> admin.Ranker:
+    def row() -> stored_rankers.Ranker:
         return two.rankers["shop"].row
 
     rankers.set_learning(one, "shop", False)
@@ -139,7 +140,7 @@ def test_idle_rankers_cost_no_reads(machines: Machines, monkeypatch: pytest.Monk
 
 def test_a_large_state_is_followed_by_deltas(url: str, machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reader loads no second snapshot in this test, and yet ranks as the one that learns."""
-    monkeypatch.setattr("rankloop.service.storage.states.LARGE", 100)
+    monkeypatch.setattr("rankloop.service.storage.snapshots.LARGE", 100)
     monkeypatch.setattr("rankloop.service.serving.live_rankers.LARGE", 100)
     monkeypatch.setattr("rankloop.service.serving.live_rankers.SHARE", 1e9)
     one = machines("here/1")
@@ -162,7 +163,7 @@ def test_a_large_state_is_followed_by_deltas(url: str, machines: Machines, monke
             np.testing.assert_array_equal(array, theirs_part[name])
 
     def kept() -> list[int]:
-        return [part.seq for part in one.database.read(lambda c: published.parts_from(c, "shop", fold.generation, 0))]
+        return [part.seq for part in one.database.read(lambda c: snapshots.deltas_from(c, "shop", fold.generation, 0))]
 
     assert fold.snapshot_seq == 5
     assert kept()[-1] == 40

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from rankloop.service.settings import Settings
-from rankloop.service.storage import admin
+from rankloop.service.storage import rankers
 from rankloop.service.supervisor.run import opened, prepare_ranker
 from rankloop.wire.rankers import Guardrail, Spec
 from tests.service import misbehaving
@@ -218,7 +218,7 @@ def test_guardrail_defaults_apply_without_a_spec(tmp_path: Path) -> None:
     settings = Settings(store=str(store))
     prepare_ranker(settings, "shop", Spec(learner="base", exposure="full"))
     with opened(settings) as writer:
-        row = writer.do(lambda c: admin.ranker(c, "shop"))
+        row = writer.do(lambda c: rankers.get_ranker(c, "shop"))
         assert row is not None
         old = msgspec.json.decode(msgspec.json.encode(row.spec))
         del old["guardrail"]

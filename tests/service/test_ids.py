@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop.service.storage import log as ids
-from rankloop.service.storage.log import new_id
+from rankloop.service.storage import ids as storage_ids
+from rankloop.service.storage.ids import new_id
 
 TIMES = st.floats(0, 2**47 / 1000, allow_nan=False)
 
@@ -40,10 +40,10 @@ def test_a_clock_beyond_the_range_gives_an_id_all_the_same() -> None:
 def test_chance_is_the_systems_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """A generator that can be worked out from what it gave would tell one user the ids of the next."""
     drawn = bytes(range(256)) * 10
-    monkeypatch.setattr(ids, "_ready", [])
+    monkeypatch.setattr(storage_ids, "_random", [])
     monkeypatch.setattr(os, "urandom", lambda size: drawn[:size])
     values = []
-    for _ in range(ids.AT_ONCE):
+    for _ in range(storage_ids.BATCH):
         value = 0
         for letter in new_id(0.0):
             value = value << 5 | "0123456789abcdefghjkmnpqrstvwxyz".index(letter)
@@ -62,4 +62,4 @@ def test_a_process_that_was_forked_does_not_repeat_its_parent() -> None:
     theirs = os.read(reading, 26).decode()
     os.close(reading)
     os.close(writing)
-    assert theirs not in {new_id(0.0) for _ in range(ids.AT_ONCE)}
+    assert theirs not in {new_id(0.0) for _ in range(storage_ids.BATCH)}

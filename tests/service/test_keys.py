@@ -12,7 +12,7 @@ from rankloop.service.access import Keys, digest, new_token
 from rankloop.service.settings import Settings
 from rankloop.service.storage import keys as stored
 from rankloop.service.storage import open_database, schema
-from rankloop.service.storage.keys import Known, StoredKey
+from rankloop.service.storage.keys import StoredKey, StoredKeys
 from tests.service.app_fixtures import Clock, Service, fine, items, refused
 
 ADMIN = "admn-0123456789abcdef"
@@ -80,29 +80,26 @@ def test_expired_keys_are_refused(locked: Locked) -> None:
 def test_a_service_stays_closed_after_all_keys_expire() -> None:
     keys = Keys(Settings(), lambda: 100.0)
     assert keys.off
-    keys.refresh(Known([StoredKey("d", "n", "admin", 1.0, None, 50.0)], True))
+    keys.refresh(StoredKeys([StoredKey("d", "n", "admin", 1.0, None, 50.0)], True))
     assert not keys.off
 
 
 def test_unknown_scopes_are_ignored() -> None:
     keys, token = Keys(Settings()), new_token()
-    keys.refresh(Known([StoredKey(digest(token), "n", "rank+dance", 1.0)], True))
+    keys.refresh(StoredKeys([StoredKey(digest(token), "n", "rank+dance", 1.0)], True))
     assert keys.check(f"Bearer {token}", "rank").scopes == {"rank"}
 
 
-def test_upgraded_stores_with_keys_stay_closed(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_that_once_had_a_key_always_requires_one(store_url: str) -> None:
     database = open_database(store_url)
-    with monkeypatch.context() as earlier:
-        earlier.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:4])
-        schema.migrate(database)
+    schema.migrate(database)
     connection = database.connect()
     with connection.transaction():
-        connection.insert("keys", "digest, name, scopes, created", [("d", "web", "rank", 5.0)])
-    assert schema.migrate(database) == len(schema.MIGRATIONS) - 4
+        assert stored.add(connection, StoredKey("d", "web", "rank", 5.0))
     with connection.transaction():
-        assert stored.known(connection)[:2] == ([StoredKey("d", "web", "rank", 5.0)], True)
-        assert stored.drop(connection, "web")
-        assert stored.known(connection)[:2] == ([], True)
+        assert stored.load_keys(connection)[:2] == ([StoredKey("d", "web", "rank", 5.0)], True)
+        assert stored.delete(connection, "web")
+        assert stored.load_keys(connection)[:2] == ([], True)
     connection.close()
 
 

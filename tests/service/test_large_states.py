@@ -12,10 +12,8 @@ import pytest
 
 from rankloop.service.maintenance.archive.exporting import export_log
 from rankloop.service.offline.replay import open_store, rebuild
-from rankloop.service.storage import admin, states, tombstones
-from rankloop.service.storage.database import Connection
-from rankloop.service.storage.lineage import Came
-from rankloop.service.storage.migrations import MIGRATIONS
+from rankloop.service.storage import leases, rankers, snapshots
+from rankloop.service.storage.lineage import Cause
 from rankloop.service.storage.postgres import PostgresConnection
 from rankloop.service.storage.sqlite import SQLiteConnection
 from tests.service.app_fixtures import Service, fine, items, names, refused, teach, until
@@ -31,7 +29,7 @@ LARGE, PART = 4096, 1024
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is large."""
-    monkeypatch.setattr("rankloop.service.storage.states.LARGE", LARGE)
+    monkeypatch.setattr("rankloop.service.storage.snapshots.LARGE", LARGE)
     monkeypatch.setattr("rankloop.service.training.snapshots.PART", PART)
     monkeypatch.setattr("rankloop.service.training.snapshots.TRIES", 100)
 
@@ -112,7 +110,7 @@ def test_an_operators_day_is_some_rows(store_url: str, written: list[int], tmp_p
         kept = {one["version"] for one in service.versions("shop")}
         assert kept == set(life.states) == set(range(1, last + 1))
         for version, state in life.states.items():
-            found = service.engine.database.read(lambda c, v=version: states.version_state(c, "shop", v))  # type: ignore[misc]
+            found = service.engine.database.read(lambda c, v=version: snapshots.version_state(c, "shop", v))  # type: ignore[misc]
             assert found is not None
             assert found[1] == state, version
     with open_store(store_url) as opened:
@@ -131,63 +129,37 @@ def test_an_operators_day_is_some_rows(store_url: str, written: list[int], tmp_p
 def test_what_a_generation_has_for_its_own_is_not_dropped(shop: Store) -> None:
     row = shop.row()
     for seq, state in enumerate((b"one", b"two", b"three"), 1):
-        assert shop.do(states.save_snapshot, "shop", row.generation, seq, state, shop.now)
-        shop.do(states.keep_version, "shop", "by the clock", shop.now, automatic=True)
-    shop.do(states.replace_state, "shop", b"", shop.now, reset=False, came=Came("rollback", 1))
-    assert shop.do(states.drop_old_versions, "shop", 1) == 1
-    assert [one.version for one in shop.see(states.versions, "shop")] == [3, 1]
-    found = shop.see(states.snapshot, "shop")
+        assert shop.do(snapshots.save_snapshot, "shop", row.generation, seq, state, shop.now)
+        shop.do(snapshots.keep_version, "shop", "by the clock", shop.now, automatic=True)
+    shop.do(snapshots.replace_state, "shop", b"", shop.now, reset=False, cause=Cause("rollback", 1))
+    assert shop.do(snapshots.delete_old_versions, "shop", 1) == 1
+    assert [one.version for one in shop.see(snapshots.versions, "shop")] == [3, 1]
+    found = shop.see(snapshots.snapshot, "shop")
     assert found is not None
     assert found.state == b"one"
-    origin = [one for one in shop.see(states.stored, "shop") if one.kind == "origin"][-1]
-    assert shop.see(states.state_of, "shop", origin) == b"one"
-
-
-def test_beside_an_earlier_release_states_are_written_whole(store_url: str) -> None:
-    """Its processes look for a state in its own row, and delete parts of snapshots that are past."""
-    path: Any = store_url
-    with Service(path, snapshot_seconds=0.2, version_seconds=0.0) as service:
-        life = Life(service)
-
-        def unsettle(connection: Connection) -> None:
-            connection.run("DELETE FROM migrations WHERE id = ?", len(MIGRATIONS) - 1)
-            connection.insert("expansions", "id", [(len(MIGRATIONS) - 1,)], "ON CONFLICT DO NOTHING")
-            row = ("old", "there", 0, 0, b"{}", len(MIGRATIONS) - 1)
-            connection.insert("workers", "id, machine, beat, learns, report, knows", [row])
-
-        service.engine.writer.do(unsettle)
-        life.learn()
-        life.keep()
-        life.learn()
-        life.act("rollback", version=1)
-        until(lambda: service.snapshot("shop") == life.states[1], "v1 to be what is learned")
-        service.engine.writer.do(lambda c: c.run("DELETE FROM snapshot_parts"))
-        whole = read(store_url, "SELECT version, state FROM versions WHERE automatic = 0 ORDER BY version")
-        assert {version: bytes(state) for version, state in whole} == life.states
-        assert read(store_url, "SELECT COUNT(*) FROM versions WHERE automatic = 1") == [(0,)]  # these wait
-        rows = read(store_url, "SELECT state FROM origins ORDER BY generation DESC LIMIT 1")
-        assert bytes(rows[0][0]) == life.states[1]
+    origin = [one for one in shop.see(snapshots.stored_states, "shop") if one.kind == "origin"][-1]
+    assert shop.see(snapshots.load_state, "shop", origin) == b"one"
 
 
 def test_where_another_was_killed_in_the_middle_nothing_is_mixed(shop: Store) -> None:
     """Perhaps of a release that cut states otherwise: its parts go before ours come."""
     generation = shop.row().generation
-    assert shop.do(admin.take_lease, "shop", "me", None)
+    assert shop.do(leases.take_lease, "shop", "me", None)
     for number in range(7):
-        shop.do(states.save_part, "shop", generation, 5, number, b"theirs")
+        shop.do(snapshots.save_chunk, "shop", generation, 5, number, b"theirs")
 
     def room(holder: str = "me", seq: int = 5) -> list[int]:
-        return [shop.do(states.make_room, "shop", generation, seq, holder, 4) for _ in range(3)]
+        return [shop.do(snapshots.delete_partial, "shop", generation, seq, holder, 4) for _ in range(3)]
 
     assert room("another") == [0, 0, 0]
     assert room(seq=0) == [0, 0, 0]  # a snapshot is there
     assert room() == [4, 3, 0]
     for number, part in enumerate((b"ours ", b"are ", b"whole")):
         if number == 2:  # not yet
-            assert not shop.do(states.save_snapshot, "shop", generation, 5, b"", shop.now, 3, "me")
-        shop.do(states.save_part, "shop", generation, 5, number, part)
-    assert shop.do(states.save_snapshot, "shop", generation, 5, b"", shop.now, 3, "me")
-    found = shop.see(states.snapshot, "shop")
+            assert not shop.do(snapshots.save_snapshot, "shop", generation, 5, b"", shop.now, 3, "me")
+        shop.do(snapshots.save_chunk, "shop", generation, 5, number, part)
+    assert shop.do(snapshots.save_snapshot, "shop", generation, 5, b"", shop.now, 3, "me")
+    found = shop.see(snapshots.snapshot, "shop")
     assert found is not None
     assert found.state == b"ours are whole"
     assert room() == [0, 0, 0]
@@ -200,8 +172,8 @@ def test_what_a_large_ranker_leaves_when_it_becomes_small_is_deleted(tmp_path: P
         life.learn()
         life.act("reset")
         service.put("shop", learner="pairrank", features=names(2), exposure="full")
-        left = "SELECT DISTINCT generation, seq FROM snapshot_parts"
-        service.engine.writer.do(lambda c: c.run("UPDATE snapshot_parts SET seq = 2 WHERE part < 3"))  # of before
+        left = "SELECT DISTINCT generation, seq FROM snapshot_chunks"
+        service.engine.writer.do(lambda c: c.run("UPDATE snapshot_chunks SET seq = 2 WHERE chunk < 3"))  # of before
         assert len(read(url, left)) == 2
         teach(service, "shop", 3, width=2)
         until(lambda: len(read(url, left)) == 1, "what is of no version to go")
@@ -212,24 +184,24 @@ def test_what_is_nobodys_is_found_from_place_to_place(shop: Store) -> None:
     generation = shop.row().generation
     for seq in range(1, 6):
         for number in range(3):
-            shop.do(states.save_part, "shop", generation, seq, number, b"part")
+            shop.do(snapshots.save_chunk, "shop", generation, seq, number, b"part")
         if seq < 5:  # the last is under way
-            assert shop.do(states.save_snapshot, "shop", generation, seq, b"", shop.now, 3)
+            assert shop.do(snapshots.save_snapshot, "shop", generation, seq, b"", shop.now, 3)
         if seq == 2:
-            shop.do(states.keep_version, "shop", "", shop.now)
-    places = shop.see(states.old_places, "shop")
+            shop.do(snapshots.keep_version, "shop", "", shop.now)
+    places = shop.see(snapshots.unused_chunks, "shop")
     assert places == [(generation, 1), (generation, 3)]
-    assert [shop.do(states.drop_parts, "shop", at, 2) for at in (*places, *places, *places)] == [2, 2, 1, 1, 0, 0]
-    assert shop.see(states.version_state, "shop", 1) == (2, b"part" * 3)
-    assert shop.see(states.old_places, "shop") == []
+    assert [shop.do(snapshots.delete_chunks, "shop", at, 2) for at in (*places, *places, *places)] == [2, 2, 1, 1, 0, 0]
+    assert shop.see(snapshots.version_state, "shop", 1) == (2, b"part" * 3)
+    assert shop.see(snapshots.unused_chunks, "shop") == []
 
 
 def test_a_ranker_that_is_being_deleted_has_no_states(shop: Store) -> None:
-    shop.do(states.keep_version, "shop", "", shop.now)
-    shop.do(states.replace_state, "shop", b"", shop.now, reset=False, came=Came("rollback", 1))
-    before = shop.see(states.stored, "shop")
-    shop.do(tombstones.bury, "shop", shop.now)
-    assert shop.see(states.state_of, "shop", before[1]) is None
+    shop.do(snapshots.keep_version, "shop", "", shop.now)
+    shop.do(snapshots.replace_state, "shop", b"", shop.now, reset=False, cause=Cause("rollback", 1))
+    before = shop.see(snapshots.stored_states, "shop")
+    shop.do(rankers.delete_ranker, "shop", shop.now)
+    assert shop.see(snapshots.load_state, "shop", before[1]) is None
 
 
 @pytest.mark.slow
@@ -250,9 +222,9 @@ def test_a_save_is_waited_for_as_long_as_parts_arrive(store_url: str, monkeypatc
         def slowly() -> None:
             for number in range(20):
                 time.sleep(0.3)
-                engine.writer.do(lambda c, n=number: states.save_part(c, "shop", row.generation, 5, n, b"part"))  # type: ignore[misc]
+                engine.writer.do(lambda c, n=number: snapshots.save_chunk(c, "shop", row.generation, 5, n, b"part"))  # type: ignore[misc]
             saved.set()
-            engine.writer.do(lambda c: states.save_snapshot(c, "shop", row.generation, 5, b"", 0.0, 10))
+            engine.writer.do(lambda c: snapshots.save_snapshot(c, "shop", row.generation, 5, b"", 0.0, 10))
 
         thread = threading.Thread(target=slowly)
         thread.start()

@@ -19,7 +19,7 @@ import pytest
 from rankloop.service.control import rankers, versions
 from rankloop.service.serving.engine import Engine
 from rankloop.service.settings import Settings
-from rankloop.service.storage import NewEvent, admin
+from rankloop.service.storage import NewEvent, leases
 from rankloop.wire.calls import FeedbackEvent, RankAnswer
 from rankloop.wire.rankers import Spec
 from tests.service.app_fixtures import model_of
@@ -271,7 +271,7 @@ def test_leases_are_given_back_at_the_end(engines: Callable[[str], Engine]) -> N
     two.cycle()  # need not wait for a beat to stand still
     assert holds(two)
     wait_for(lambda: model_of(two.rankers["shop"]).learned == 5, "learning to go on")
-    assert set(two.database.read(admin.workers)) == {two.worker}
+    assert set(two.database.read(leases.list_workers)) == {two.worker}
 
 
 def test_a_reset_by_a_process_that_does_not_learn(store_url: str, engines: Callable[[str], Engine]) -> None:
@@ -279,7 +279,9 @@ def test_a_reset_by_a_process_that_does_not_learn(store_url: str, engines: Calla
     rankers.put(one, "shop", Spec(**SPEC))
     two = engines("there/2")
     use(one, 20)
-    ((epoch, before),) = read(store_url, "SELECT r.epoch, h.next_seq FROM rankers r JOIN heads h ON h.ranker = r.name")
+    ((epoch, before),) = read(
+        store_url, "SELECT r.epoch, h.next_seq FROM rankers r JOIN log_offsets h ON h.ranker = r.name"
+    )
     versions.reset(two, "shop")
     use(two, 10)
     use(one, 10)  # which may not know of it yet: what it shows then is late

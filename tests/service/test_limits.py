@@ -14,7 +14,7 @@ from rankloop.service.errors import TooMany
 from rankloop.service.observability import tracing
 from rankloop.service.settings import Settings
 from rankloop.service.storage import keys as stored
-from rankloop.service.storage.keys import Known, StoredKey
+from rankloop.service.storage.keys import StoredKey, StoredKeys
 from tests.service.app_fixtures import Service, fine, items, refused, until
 from tests.waiting import PATIENCE
 
@@ -86,17 +86,17 @@ def test_refreshing_keys_keeps_the_rate_limit() -> None:
     """Keys are read again every second."""
     keys, token = Keys(Settings()), new_token()
     one = StoredKey(digest(token), "n", "rank", 1.0, rate=0.001)
-    keys.refresh(Known([one], True))
+    keys.refresh(StoredKeys([one], True))
 
     async def ask() -> None:
         tracing.current.set(tracing.begun())
         keys.check(f"Bearer {token}", "rank")
 
     asyncio.run(ask())
-    keys.refresh(Known([one], True))
+    keys.refresh(StoredKeys([one], True))
     with pytest.raises(TooMany):
         asyncio.run(ask())
-    keys.refresh(Known([one._replace(rate=0.002)], True))
+    keys.refresh(StoredKeys([one._replace(rate=0.002)], True))
     asyncio.run(ask())
 
 

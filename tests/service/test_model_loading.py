@@ -18,7 +18,7 @@ from rankloop.service.errors import StoreUnavailable
 from rankloop.service.ranking import model as models
 from rankloop.service.settings import Settings
 from rankloop.service.storage import postgres as postgres_store
-from rankloop.service.storage import states
+from rankloop.service.storage import snapshots
 from rankloop.service.storage.postgres import PostgresConnection
 from rankloop.service.training.fold import Publication
 from tests.service import misbehaving
@@ -195,7 +195,7 @@ def test_previous_model_serves_while_a_version_loads(tmp_path: Path, monkeypatch
 
 
 def test_an_unreadable_state_does_not_stop_other_rankers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, real, readable = tmp_path / "store.db", states.snapshot, threading.Event()
+    store, real, readable = tmp_path / "store.db", snapshots.snapshot, threading.Event()
     with Service(store) as service:
         for name in ("large", "small"):
             service.ready().put(name, **SPEC)
@@ -206,7 +206,7 @@ def test_an_unreadable_state_does_not_stop_other_rankers(tmp_path: Path, monkeyp
             raise StoreUnavailable("it takes too long")
         return real(connection, name)
 
-    monkeypatch.setattr(states, "snapshot", snapshot)
+    monkeypatch.setattr(snapshots, "snapshot", snapshot)
     with Service(store, refresh_seconds=0.1) as service:
         service.ready()
         teach(service, "small", 2)
@@ -225,14 +225,14 @@ def slow_store(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     """A PostgreSQL that seems to take 0.4 seconds for each part of a state that it sends; nobody waits for it."""
     now = [0.0]
     monkeypatch.setattr(postgres_store, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    store = Store(postgres.database(), hurried=True)
+    store = Store(postgres.database(), time_limits=True)
     real = PostgresConnection.rows
 
     def rows(self: Any, sql: str, *parameters: Any) -> Any:
         found = real(self, sql, *parameters)
-        if "SELECT state FROM snapshot_parts" in sql:
+        if "SELECT state FROM snapshot_chunks" in sql:
             now[0] += 0.4 * len(found)
-            store.database.tend()  # cuts what takes longer than a reader may
+            store.database.maintain()  # cuts what takes longer than a reader may
         return found
 
     monkeypatch.setattr(PostgresConnection, "rows", rows)
@@ -245,9 +245,9 @@ def test_large_states_are_read_without_a_total_timeout(slow_store: Store) -> Non
     slow_store.ranker()
     row, parts = slow_store.row(), 100
     for number in range(parts):
-        slow_store.do(states.save_part, "shop", row.generation, 7, number, bytes([number]) * 10)
-    assert slow_store.do(states.save_snapshot, "shop", row.generation, 7, b"", slow_store.now, parts)
-    found = slow_store.see(states.snapshot, "shop")
+        slow_store.do(snapshots.save_chunk, "shop", row.generation, 7, number, bytes([number]) * 10)
+    assert slow_store.do(snapshots.save_snapshot, "shop", row.generation, 7, b"", slow_store.now, parts)
+    found = slow_store.see(snapshots.snapshot, "shop")
     assert found is not None
     assert (found.seq, found.state) == (7, b"".join(bytes([number]) * 10 for number in range(parts)))
 

@@ -12,7 +12,8 @@ from benchmarks import operator_actions
 from rankloop.service.access import digest, new_token
 from rankloop.service.offline.replay import open_store, rebuild
 from rankloop.service.storage import keys as stored
-from rankloop.service.storage import log, states
+from rankloop.service.storage import outcomes as stored_outcomes
+from rankloop.service.storage import snapshots
 from rankloop.service.storage.database import Connection, Retryable
 from rankloop.service.storage.keys import StoredKey
 from rankloop.service.storage.writer import Write, Writer
@@ -163,7 +164,7 @@ def test_outcomes_that_arrive_during_an_action_are_learned_afterwards(
         def and_more(name: str) -> Any:
             acknowledged = save_now(name)
             with monkeypatch.context() as patch:  # nobody saves them before the action is carried out
-                patch.setattr(states, "save_snapshot", lambda *_: False)
+                patch.setattr(snapshots, "save_snapshot", lambda *_: False)
                 click(service, 4)
             return acknowledged
 
@@ -189,7 +190,7 @@ def test_feedback_that_meets_a_reset_is_late_or_learned(postgres: Postgres, monk
         make_shop(service)
         service.settle("shop")
         answer = service.rank("shop", PAIR)
-        real, met = log._rankers, list[str]()
+        real, met = stored_outcomes.load_rankers, list[str]()
 
         def interrupted(*arguments: Any) -> Any:
             found = real(*arguments)
@@ -197,11 +198,11 @@ def test_feedback_that_meets_a_reset_is_late_or_learned(postgres: Postgres, monk
                 met.append("reset")
                 connection = service.engine.database.connect()
                 with connection.transaction():
-                    states.replace_state(connection, "shop", service.snapshot("shop"), 1.0, reset=True)
+                    snapshots.replace_state(connection, "shop", service.snapshot("shop"), 1.0, reset=True)
                 connection.close()
             return found
 
-        monkeypatch.setattr(log, "_rankers", interrupted)
+        monkeypatch.setattr("rankloop.service.storage.events.load_rankers", interrupted)
         assert service.report(answer, ["y"]) == "late"
         assert met
         assert service.status("shop")["closed_impressions"] == 5

@@ -137,7 +137,7 @@ def stored(service: Service, ranker: str) -> list[tuple[int, Impression, Feedbac
         "WHERE o.ranker = ? ORDER BY o.seq"
     )
     rows = service.engine.database.read(lambda connection: connection.rows(sql, ranker))
-    service.engine.database.forget()
+    service.engine.database.close_thread()
     return [
         (int(number), codec.load_impression(bytes(body)), Feedback.clicks(msgspec.json.decode(values)))
         for number, body, values in rows

@@ -85,7 +85,7 @@ def found_after(path: Path) -> dict[str, list[tuple[Any, ...]]]:
         assert raw.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         tables = {name: raw.execute(f"SELECT * FROM {name}").fetchall() for name in ("impressions", "events")}
         seqs = [row[0] for row in raw.execute("SELECT seq FROM outcomes ORDER BY seq")]
-        ((head,),) = raw.execute("SELECT next_seq FROM heads")
+        ((head,),) = raw.execute("SELECT next_seq FROM log_offsets")
         joined = raw.execute("SELECT COUNT(*) FROM events e JOIN impressions i ON i.id = e.impression_id").fetchone()
     assert seqs == list(range(head))
     assert joined == (len(tables["events"]),)
@@ -98,9 +98,9 @@ def test_what_was_acknowledged_outlives_a_power_cut(
     everything: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The log is copied and emptied all the time, so that cuts fall into that, too.
-    monkeypatch.setattr("rankloop.service.storage.sqlite.COPY_EVERY", 100_000)
-    monkeypatch.setattr("rankloop.service.storage.sqlite.LARGE_LOG", 400_000)
-    monkeypatch.setattr("rankloop.service.storage.writer.TEND_EVERY", 0.01)
+    monkeypatch.setattr("rankloop.service.storage.sqlite.CHECKPOINT_BYTES", 100_000)
+    monkeypatch.setattr("rankloop.service.storage.sqlite.TRUNCATE_BYTES", 400_000)
+    monkeypatch.setattr("rankloop.service.storage.writer.MAINTAIN_EVERY", 0.01)
     rng, lost = random.Random(4), 0
     with at_work(tmp_path / "store.db", everything) as (disk, users):
         for number in range(40):

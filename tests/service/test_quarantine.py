@@ -14,7 +14,7 @@ import pytest
 
 from rankloop.core.registry import learner_class
 from rankloop.service.settings import Settings
-from rankloop.service.storage import admin, quarantine
+from rankloop.service.storage import quarantine, rankers
 from rankloop.service.supervisor.processes import Child, Supervisor
 from rankloop.service.training.hang_detection import HangDetector, LearnerCall
 from rankloop.service.training.learning import Learning
@@ -131,10 +131,10 @@ def test_an_experiment_is_counted_while_its_ranker_is_in_quarantine(
 ) -> None:
     monkeypatch.setattr(quarantine, "FIRST", 600.0, raising=False)
     number = start(service, "bad", share=1.0)["number"]
-    row = service.engine.database.read(lambda c: admin.ranker(c, "bad"))
+    row = service.engine.database.read(lambda c: rankers.get_ranker(c, "bad"))
     assert row is not None
     note = ("state", 0, "state hung", service.engine.clock(), 3, service.engine.worker)
-    assert service.engine.writer.do(lambda c: quarantine.note(c, row, *note))
+    assert service.engine.writer.do(lambda c: quarantine.add_failure(c, row, *note))
     until(lambda: service.status("bad")["learner_process"] is None, "the lease to be given back")
     for _ in range(5):
         click(service, "bad")
@@ -146,7 +146,7 @@ def test_quarantines_grow_up_to_a_limit_and_end_with_an_hour_of_rest(shop: Store
     row = shop.row()
 
     def hangs(what: str = "state") -> float:
-        shop.do(quarantine.note, row, what, 0, f"{what} hung", shop.now, 3, "me")
+        shop.do(quarantine.add_failure, row, what, 0, f"{what} hung", shop.now, 3, "me")
         held = shop.see(quarantine.quarantined).get("shop")
         if held is None:
             return 0.0
@@ -163,14 +163,14 @@ def test_quarantines_grow_up_to_a_limit_and_end_with_an_hour_of_rest(shop: Store
     assert found[-1] == quarantine.LONGEST
     shop.now += quarantine.FORGET + 1.0
     assert hangs() == quarantine.FIRST
-    shop.do(quarantine.recovered, "shop")
-    assert shop.see(quarantine.texts) == {}
+    shop.do(quarantine.end_quarantine, "shop")
+    assert shop.see(quarantine.failure_texts) == {}
     assert shop.see(quarantine.quarantined) == {}
     assert hangs() == 2 * quarantine.FIRST  # it has recovered, but not for long
     shop.now += quarantine.FORGET + 1.0
     assert [hangs("learn") > 0.0 for _ in range(3)] == [False, False, True]
-    shop.do(quarantine.recovered, "shop")
-    assert "the outcome is skipped" in shop.see(quarantine.texts)["shop"][1]
+    shop.do(quarantine.end_quarantine, "shop")
+    assert "the outcome is skipped" in shop.see(quarantine.failure_texts)["shop"][1]
 
 
 # -- failures ------------------------------------------------------------------------------------------------------

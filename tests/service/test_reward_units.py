@@ -18,7 +18,8 @@ from rankloop.service.maintenance.archive import parquet
 from rankloop.service.maintenance.archive.exporting import export_log
 from rankloop.service.maintenance.archive.parquet import KEY
 from rankloop.service.offline.replay import open_store, rebuild
-from rankloop.service.storage import attention, event_counts, forgetting, states
+from rankloop.service.storage import events as stored_events
+from rankloop.service.storage import joining, retention, snapshots
 from rankloop.service.storage.experiments import Tally
 from rankloop.service.storage.rewards import LARGEST, PARTS, QUANTILE, RewardSketch
 from rankloop.service.training import evidence
@@ -83,17 +84,17 @@ def test_marks_are_kept_until_a_correction_and_go_with_the_impression(store: Sto
     wrong, partly = store.show(window=5.0), store.show(window=5.0)
     first = store.send(ev("e1", wrong, ["z"], final=True), ev("e2", partly, ["a", "z"], final=True))
     assert [(one.status, one.kept) for one in first] == [("rejected", []), ("rejected", ["clicks"])]
-    assert store.count("attention") == 2
+    assert store.count("rejected_events") == 2
     store.now += 6.0
     assert sorted(one.kind for one in store.close_windows()) == ["attention", "window"]
     assert [one.values for one in store.outcomes()] == [[1.0, 0.0, 0.0]]
-    assert store.rows("SELECT impression_id, event_id FROM attention") == [(wrong, "e1")]
+    assert store.rows("SELECT impression_id, event_id FROM rejected_events") == [(wrong, "e1")]
     late = store.send(ev("e2", partly, ["a"]), ev("e9", wrong, ["a"]))
     assert statuses(late) == ["late", "late"], "it was learned; and another event is no correction"
     assert statuses(store.send(ev("e1", wrong, ["y"]))) == ["rejected"]
     assert statuses(store.send(ev("e1", wrong, ["b"]), ev("e1", wrong, ["b"]))) == ["accepted", "duplicate"]
     assert store.outcomes()[1].values == [0.0, 1.0, 0.0]
-    assert store.count("attention") == 0
+    assert store.count("rejected_events") == 0
     counted = store.rows("SELECT status, count FROM event_counts WHERE ranker = 'shop' AND day = -1 ORDER BY status")
     assert counted == [("duplicate", 1), ("late", 2), ("rejected", 3)]
 
@@ -102,10 +103,10 @@ def test_marks_go_with_a_reset_and_with_their_impressions(store: Store) -> None:
     store.ranker("shop")
     before, erased = store.show(window=5.0), store.show(person="ann")
     store.send(ev("e1", before, ["z"]), ev("e2", erased, ["z"]))
-    forgetting.erase_user(store.writer, "ann")
-    assert store.rows("SELECT impression_id FROM attention") == [(before,)]
-    store.do(states.replace_state, "shop", b"fresh", store.now, reset=True)
-    assert store.count("attention") == 0
+    retention.erase_user(store.writer, "ann")
+    assert store.rows("SELECT impression_id FROM rejected_events") == [(before,)]
+    store.do(snapshots.replace_state, "shop", b"fresh", store.now, reset=True)
+    assert store.count("rejected_events") == 0
     assert statuses(store.send(ev("e1", before, ["a"]), ev("e3", before, ["z"]))) == ["late", "rejected"]
     store.now += 6.0
     store.close_windows()
@@ -113,8 +114,8 @@ def test_marks_go_with_a_reset_and_with_their_impressions(store: Store) -> None:
     kept, gone = store.show(), store.show()
     store.send(ev("e4", kept, ["z"]), ev("e5", gone, ["z"]))
     store.do(lambda c: c.run("DELETE FROM impressions WHERE id = ?", gone))
-    store.do(attention.sweep, store.now + 1.0)
-    assert store.rows("SELECT impression_id FROM attention") == [(kept,)]
+    store.do(joining.delete_old_rejected, store.now + 1.0)
+    assert store.rows("SELECT impression_id FROM rejected_events") == [(kept,)]
 
 
 def test_days_without_events_are_left_out_and_old_ones_go(store: Store) -> None:
@@ -125,7 +126,7 @@ def test_days_without_events_are_left_out_and_old_ones_go(store: Store) -> None:
             store.send(ev(f"e{day}", store.show(), ["z"]), ev("lost", "nowhere", ["a"]))
         store.now += 86400.0
     store.now -= 86400.0
-    found = store.see(event_counts.read, store.now)
+    found = store.see(stored_events.event_counts, store.now)
     assert (found["shop"].rejected, found[""].orphan, found["shop"].needs_attention) == (11, 11, 11)
     assert [one.start // 86400 - 100 for one in found["shop"].days] == [5, 6, 7, 8, 9, 11]
     assert all((one.rejected, one.orphan) == (1, 0) for one in found["shop"].days)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rankloop.service.storage import admin, log, quarantine, states
+from rankloop.service.storage import leases, outcomes, quarantine, snapshots
 from rankloop.service.storage.sqlite import SQLiteConnection
 from rankloop.service.training.fold import Fold
 from rankloop.service.training.snapshots import SnapshotWriter
@@ -30,13 +30,13 @@ from tests.waiting import PATIENCE
 __all__ = ["shop", "store"]
 
 LARGE, PART = 4096, 1024
-SAVED = ("snapshots", "snapshot_parts", "published_parts", "versions")
+SAVED = ("snapshots", "snapshot_chunks", "state_deltas", "versions")
 
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is large."""
-    monkeypatch.setattr("rankloop.service.storage.states.LARGE", LARGE)
+    monkeypatch.setattr("rankloop.service.storage.snapshots.LARGE", LARGE)
     monkeypatch.setattr("rankloop.service.training.snapshots.PART", PART)
     monkeypatch.setattr("rankloop.service.training.snapshots.TRIES", 100)  # the disk of a busy machine may stall
 
@@ -95,9 +95,9 @@ def test_no_transaction_writes_more_than_a_part(tmp_path: Path, written: dict[in
         for _ in range(2):
             teach(one, "shop", 3, width=90)
             one.engine.learning.save(fold_of(one))
-        kept = one.engine.database.read(lambda c: states.version_state(c, "shop", version["version"]))
+        kept = one.engine.database.read(lambda c: snapshots.version_state(c, "shop", version["version"]))
         assert kept == (5, state)
-        seqs = read(str(tmp_path / "a.db"), "SELECT DISTINCT seq FROM snapshot_parts ORDER BY seq")
+        seqs = read(str(tmp_path / "a.db"), "SELECT DISTINCT seq FROM snapshot_chunks ORDER BY seq")
         assert (5,) in seqs
         assert one.act("shop", "rollback", version=version["version"])["origin"]["how"] == "rollback"
         until(lambda: one.snapshot("shop") == state, "the version to be what is learned")
@@ -193,10 +193,12 @@ def test_who_has_lost_the_lease_saves_nothing(tmp_path: Path) -> None:
         assert learning is not None
         learning._lease_thread.stop()
         learning._heartbeats.stop()  # it stands still, and then goes on as if nothing had been
-        engine.writer.do(lambda c: c.run("UPDATE leases SET holder = 'another', beat = beat + 1"))
+        engine.writer.do(lambda c: c.run("UPDATE leases SET holder = 'another', heartbeat = heartbeat + 1"))
 
         def stored() -> tuple[object, object]:
-            return engine.database.read(lambda c: (states.place(c, "shop"), states.versions(c, "shop")))
+            return engine.database.read(
+                lambda c: (snapshots.snapshot_position(c, "shop"), snapshots.versions(c, "shop"))
+            )
 
         fold, before = fold_of(one), stored()
         one.report(one.rank("shop", items(3)), ["i1"])
@@ -223,7 +225,7 @@ def test_a_fold_of_before_is_loaded_anew_when_the_lease_comes_back(tmp_path: Pat
         with old.in_use:  # nothing is learned meanwhile
             for _ in range(4):
                 one.report(one.rank("shop", items(3)), ["i1"])
-            engine.writer.do(lambda c: states.save_snapshot(c, "shop", old.generation, 7, state, 0.0))
+            engine.writer.do(lambda c: snapshots.save_snapshot(c, "shop", old.generation, 7, state, 0.0))
             engine.writer.do(lambda c: c.run("DELETE FROM outcomes WHERE ranker = 'shop' AND seq < 7"))
         for _ in range(2):
             one.report(one.rank("shop", items(3)), ["i1"])
@@ -243,20 +245,20 @@ def test_an_outcome_that_another_has_learned_is_not_taken_for_one_that_hung(shop
     shop.close_windows()
 
     def hung(seq: int, holder: str) -> bool:
-        shop.do(quarantine.note, row, "learn", seq, "hung", shop.now, 3, holder)
+        shop.do(quarantine.add_failure, row, "learn", seq, "hung", shop.now, 3, holder)
         return not shop.outcomes()[seq].learn
 
-    assert shop.do(admin.take_lease, "shop", "next", None)
-    assert shop.do(states.save_snapshot, "shop", row.generation, 2, b"two", shop.now)
+    assert shop.do(leases.take_lease, "shop", "next", None)
+    assert shop.do(snapshots.save_snapshot, "shop", row.generation, 2, b"two", shop.now)
     assert not hung(1, "stood still")  # the one who took over has learned and saved it
-    assert shop.see(quarantine.texts) == {}
-    assert shop.see(admin.leases) == {"shop": ("next", 0)}
+    assert shop.see(quarantine.failure_texts) == {}
+    assert shop.see(leases.list_leases) == {"shop": ("next", 0)}
     assert hung(2, "stood still")  # it may have been learned, too, but nothing that counts has it
-    assert shop.see(admin.leases) == {}
-    assert not shop.do(states.save_snapshot, "shop", row.generation, 3, b"three", shop.now, 0, "next")
-    assert shop.do(admin.take_lease, "shop", "next", None)
-    assert shop.do(states.save_snapshot, "shop", row.generation, 3, b"three", shop.now, 0, "next")
-    assert shop.see(log.heads) == {"shop": 3}
+    assert shop.see(leases.list_leases) == {}
+    assert not shop.do(snapshots.save_snapshot, "shop", row.generation, 3, b"three", shop.now, 0, "next")
+    assert shop.do(leases.take_lease, "shop", "next", None)
+    assert shop.do(snapshots.save_snapshot, "shop", row.generation, 3, b"three", shop.now, 0, "next")
+    assert shop.see(outcomes.log_offsets) == {"shop": 3}
 
 
 @pytest.mark.slow

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankloop.service.observability.history import History
-from rankloop.service.storage import series
-from rankloop.service.storage.log import Closing
-from rankloop.service.storage.series import Bucket
+from rankloop.service.storage import metric_history
+from rankloop.service.storage.metric_history import Bucket
+from rankloop.service.storage.outcomes import Closing
 from tests.service.stores import Store, shop, store
 
 __all__ = ["shop", "store"]  # fixtures
@@ -19,13 +19,15 @@ T0 = 1_700_000_000.0  # a multiple of 10 and not of 600
 
 
 def stored(store: Store, step: int, since: float = 0.0, ranker: str = "shop") -> dict[int, Bucket]:
-    return dict(store.see(lambda c: list(series.between(c, ranker, step, since))))
+    return dict(store.see(lambda c: list(metric_history.between(c, ranker, step, since))))
 
 
 def test_what_is_added_is_summed_in_the_bucket_of_its_moment(shop: Store) -> None:
-    shop.do(series.add, T0 + 1, {"shop": Bucket(lists=2, reciprocal=0.5, lag=7, shown=[2, 1], clicks=[1])})
-    shop.do(series.add, T0 + 9.9, {"shop": Bucket(lists=1, reciprocal=0.25, lag=3, shown=[1, 1, 1], clicks=[0, 1])})
-    shop.do(series.add, T0 + 10, {"shop": Bucket(lists=5)})
+    shop.do(metric_history.add, T0 + 1, {"shop": Bucket(lists=2, reciprocal=0.5, lag=7, shown=[2, 1], clicks=[1])})
+    shop.do(
+        metric_history.add, T0 + 9.9, {"shop": Bucket(lists=1, reciprocal=0.25, lag=3, shown=[1, 1, 1], clicks=[0, 1])}
+    )
+    shop.do(metric_history.add, T0 + 10, {"shop": Bucket(lists=5)})
     first, second = int(T0), int(T0) + 10
     summed = Bucket(lists=3, reciprocal=0.75, lag=7, shown=[3, 2, 1], clicks=[1, 1])
     assert stored(shop, 10) == {first: summed, second: Bucket(lists=5)}
@@ -35,22 +37,22 @@ def test_what_is_added_is_summed_in_the_bucket_of_its_moment(shop: Store) -> Non
 
 
 def test_nothing_is_kept_of_a_ranker_that_has_gone(shop: Store) -> None:
-    shop.do(series.add, T0, {"shop": Bucket(lists=1), "gone": Bucket(lists=1)})
+    shop.do(metric_history.add, T0, {"shop": Bucket(lists=1), "gone": Bucket(lists=1)})
     assert stored(shop, 10, ranker="gone") == {}
-    assert shop.count("series") == 2
+    assert shop.count("metric_history") == 2
     shop.delete("shop")
-    assert shop.count("series") == 0
+    assert shop.count("metric_history") == 0
 
 
 def test_buckets_go_when_their_time_is_over_the_fine_ones_first(shop: Store) -> None:
-    shop.do(series.add, T0, {"shop": Bucket(lists=1)})
-    shop.do(series.sweep, T0 + 6 * 3600 - 1)
-    assert shop.count("series") == 2
-    shop.do(series.sweep, T0 + 6 * 3600 + 10)
+    shop.do(metric_history.add, T0, {"shop": Bucket(lists=1)})
+    shop.do(metric_history.delete_old, T0 + 6 * 3600 - 1)
+    assert shop.count("metric_history") == 2
+    shop.do(metric_history.delete_old, T0 + 6 * 3600 + 10)
     assert list(stored(shop, 10)) == []
     assert len(stored(shop, 600)) == 1
-    shop.do(series.sweep, T0 + 91 * 86400)
-    assert shop.count("series") == 0
+    shop.do(metric_history.delete_old, T0 + 91 * 86400)
+    assert shop.count("metric_history") == 0
 
 
 def test_processes_that_add_at_the_same_time_lose_nothing(shop: Store) -> None:
@@ -58,7 +60,7 @@ def test_processes_that_add_at_the_same_time_lose_nothing(shop: Store) -> None:
 
     def work(one: Store) -> None:
         for _ in range(20):
-            one.do(series.add, T0, {"shop": Bucket(lists=1, shown=[1, 1], clicks=[0, 1])})
+            one.do(metric_history.add, T0, {"shop": Bucket(lists=1, shown=[1, 1], clicks=[0, 1])})
 
     threads = [threading.Thread(target=work, args=(one,)) for one in others]
     for thread in threads:

@@ -14,7 +14,7 @@ import pytest
 from rankloop.client import Client
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.settings import Settings
-from rankloop.service.storage import admin
+from rankloop.service.storage import rankers
 from rankloop.service.storage.database import Connection
 from tests.service.conftest import Postgres
 from tests.service.running import PATIENCE, Answer, Load, Service, wait_for
@@ -109,7 +109,7 @@ def hurried(postgres: Postgres, usual_patience: None, monkeypatch: pytest.Monkey
     """A store as a service has it, with little patience."""
     for name in ("READ_SECONDS", "WRITE_SECONDS"):
         monkeypatch.setattr(f"rankloop.service.storage.postgres.{name}", 3.0)
-    store = Store(postgres.database(), hurried=True)
+    store = Store(postgres.database(), time_limits=True)
     store.ranker()
     yield store
     store.close()
@@ -120,19 +120,19 @@ def test_a_server_that_hangs_is_given_up(postgres: Postgres, hurried: Store) -> 
     """Neither the server nor TCP says anything: the connection is cut from this side, and another one tried."""
     before = hurried.row().revision
     with postgres.hanging(), pytest.raises(StoreUnavailable):
-        hurried.do(admin.touch, "shop")
-    hurried.do(admin.touch, "shop")
+        hurried.do(rankers.touch, "shop")
+    hurried.do(rankers.touch, "shop")
     assert hurried.row().revision == before + 1  # once: what was cut off did not happen
 
 
 def test_a_process_that_stands_still_gives_back_its_locks(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    hurried = Store(postgres.database(), hurried=True)
+    hurried = Store(postgres.database(), time_limits=True)
     hurried.ranker()
     monkeypatch.setattr("rankloop.service.storage.postgres.IDLE_SECONDS", 0.5)
     frozen, go, inside = Store(hurried.url), threading.Event(), threading.Event()
 
     def stand_still(connection: Connection) -> None:
-        admin.touch(connection, "shop")  # and with that the ranker's row is locked
+        rankers.touch(connection, "shop")  # and with that the ranker's row is locked
         inside.set()
         go.wait(PATIENCE)
 
@@ -140,7 +140,7 @@ def test_a_process_that_stands_still_gives_back_its_locks(postgres: Postgres, mo
         write = frozen.writer.run(stand_still)
         assert inside.wait(PATIENCE)
         before = hurried.row().revision
-        hurried.do(admin.touch, "shop")
+        hurried.do(rankers.touch, "shop")
         assert hurried.row().revision == before + 1
         go.set()
         write.future.result(PATIENCE)  # tried again, on another connection

@@ -11,18 +11,18 @@ from rankloop.features.field_types import FieldType
 from rankloop.service.serving import catalog_cache
 from rankloop.service.serving.catalog_cache import CachedCatalog, CatalogCache
 from rankloop.service.storage import catalog
-from rankloop.service.storage.catalog import Bounds, Line
+from rankloop.service.storage.catalog import Limits, NewRow
 from tests.service.stores import Store, store
 
 __all__ = ["store"]  # a fixture
 
-ROOM = Bounds(1000, 2**30)
+ROOM = Limits(1000, 2**30)
 
 
 def put(
-    store: Store, lines: dict[str, Any], merge: bool = False, bounds: Bounds = ROOM, name: str = "shop"
+    store: Store, lines: dict[str, Any], merge: bool = False, bounds: Limits = ROOM, name: str = "shop"
 ) -> list[Any]:
-    made = [Line(item, values) for item, values in lines.items()]
+    made = [NewRow(item, values) for item, values in lines.items()]
     return store.do(catalog.write, name, "items", made, merge, bounds, store.now)
 
 
@@ -53,7 +53,7 @@ def test_put_replaces_and_merge_changes_what_is_sent(store: Store) -> None:
 
 
 def test_the_same_id_twice_in_one_call_counts_in_order(store: Store) -> None:
-    lines = [Line("a", {"price": 1}), Line("a", {"price": 2, "x": 1}), Line("a", {"price": 2, "x": 1})]
+    lines = [NewRow("a", {"price": 1}), NewRow("a", {"price": 2, "x": 1}), NewRow("a", {"price": 2, "x": 1})]
     found = store.do(catalog.write, "shop", "items", lines, False, ROOM, store.now)
     assert [status for status, _ in found] == ["accepted", "accepted", "unchanged"]
     assert store.see(catalog.body, "shop", "items", "a") == b'{"price":2,"x":1}'
@@ -69,12 +69,12 @@ def test_a_value_of_another_kind_is_rejected_and_the_others_pass(store: Store) -
 
 
 def test_limits_of_rows_and_memory(store: Store) -> None:
-    small = Bounds(2, 2**30)
+    small = Limits(2, 2**30)
     found = put(store, {"a": {"x": 1}, "b": {"x": 1}, "c": {"x": 1}}, bounds=small)
     assert [status for status, _ in found] == ["accepted", "accepted", "rejected"]
     assert "the limit catalog_items is 2" in (found[2][1] or "")
     assert put(store, {"a": {"x": 2}}, bounds=small) == [("accepted", None)]
-    ((status, reason),) = put(store, {"a": {"text": "x" * 5000}}, bounds=Bounds(2, 4000))
+    ((status, reason),) = put(store, {"a": {"text": "x" * 5000}}, bounds=Limits(2, 4000))
     assert status == "rejected"
     assert "the limit catalog_bytes is 4,000" in (reason or "")
     before = part(store).bytes
@@ -90,10 +90,10 @@ def test_deleted_ones_are_told_and_then_forgotten(store: Store) -> None:
     found = part(store)
     assert (found.rows, found.seq) == (1, 3)
     assert [(one.id, one.seq, one.body) for one in store.see(catalog.changes, found.part, 2, 10)] == [("a", 3, None)]
-    assert store.do(catalog.sweep, store.now, 10) == 0
-    assert store.do(catalog.sweep, store.now + catalog.TOLD + 1, 10) == 1
+    assert store.do(catalog.delete_unused, store.now, 10) == 0
+    assert store.do(catalog.delete_unused, store.now + catalog.DELETED_SECONDS + 1, 10) == 1
     assert part(store).forgotten == 3
-    assert store.count("catalogue_rows") == 1
+    assert store.count("catalog_rows") == 1
     assert put(store, {"a": {"x": 1}}) == [("accepted", None)]
 
 
@@ -105,10 +105,10 @@ def test_an_emptied_part_is_another_one_and_its_rows_go_in_batches(store: Store)
     assert after.part != before.part
     assert (after.rows, after.seq, after.fields) == (0, 0, {})
     assert put(store, {"1": {"x": "now a string"}}) == [("accepted", None)]
-    assert store.do(catalog.sweep, store.now, 20) == 20
-    assert store.do(catalog.sweep, store.now, 20) == 10
-    assert store.do(catalog.sweep, store.now, 20) == 0
-    assert store.count("catalogue_rows") == 1
+    assert store.do(catalog.delete_unused, store.now, 20) == 20
+    assert store.do(catalog.delete_unused, store.now, 20) == 10
+    assert store.do(catalog.delete_unused, store.now, 20) == 0
+    assert store.count("catalog_rows") == 1
     assert store.do(catalog.empty, "nobody", "items", store.now) is None
     assert store.do(catalog.drop, "shop")
     assert not store.do(catalog.drop, "shop")
@@ -116,9 +116,9 @@ def test_an_emptied_part_is_another_one_and_its_rows_go_in_batches(store: Store)
 
 def test_forgetting_a_user_takes_the_entries_of_all_catalogs(store: Store) -> None:
     for name in ("shop", "films"):
-        store.do(catalog.write, name, "users", [Line("u", {"age": 4}), Line("v", {"age": 5})], False, ROOM, 0.0)
+        store.do(catalog.write, name, "users", [NewRow("u", {"age": 4}), NewRow("v", {"age": 5})], False, ROOM, 0.0)
     put(store, {"u": {"x": 1}})  # an item that is called like a user
-    assert store.do(catalog.forget_user, "u", store.now) == 2
+    assert store.do(catalog.erase_user, "u", store.now) == 2
     assert store.see(catalog.body, "shop", "users", "u") is None
     assert store.see(catalog.body, "shop", "users", "v") is not None
     assert store.see(catalog.body, "shop", "items", "u") is not None
@@ -164,7 +164,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def same(store: Store, one: CachedCatalog) -> bool:
     """Whether what is held is what is stored."""
-    ids = [row[0] for row in store.rows("SELECT r.id FROM catalogue_rows r JOIN catalogues c ON c.part = r.part")]
+    ids = [row[0] for row in store.rows("SELECT r.id FROM catalog_rows r JOIN catalogs c ON c.part = r.part")]
     wanted = {}
     for item in ids:
         body = store.see(catalog.body, "shop", "items", item)
@@ -194,7 +194,7 @@ def test_what_is_held_follows_what_is_stored(store: Store) -> None:
         # One that slept while deletions were forgotten begins anew, and keeps what was derived.
         one.items.derive("words", "s", str.split)
         store.do(catalog.delete, "shop", "items", ["6"], store.now)
-        store.do(catalog.sweep, store.now + catalog.TOLD + 1, 10)
+        store.do(catalog.delete_unused, store.now + catalog.DELETED_SECONDS + 1, 10)
         catalogs.follow()
         assert "6" not in one.items
         assert same(store, one)

@@ -12,7 +12,7 @@ import pytest
 from rankloop.service.control import rankers
 from rankloop.service.serving.engine import Engine
 from rankloop.service.settings import Settings
-from rankloop.service.storage.database import Connection, Database, Row
+from rankloop.service.storage.database import Connection, Database, Row, Size
 from rankloop.service.worker.process import StoreClock
 from rankloop.wire.rankers import Spec
 from tests.service.conftest import Postgres
@@ -40,11 +40,14 @@ class Slow(Database):
     def read(self, query: Callable[[Connection], T]) -> T:
         return query(self)  # type: ignore[arg-type]
 
-    def connect(self, hurried: bool = True) -> Connection:
+    def connect(self, time_limits: bool = True) -> Connection:
         raise NotImplementedError
 
     def close(self) -> None:
         return
+
+    def size(self) -> Size:
+        raise NotImplementedError
 
 
 def test_what_fits_between_question_and_answer_is_kept() -> None:

@@ -7,9 +7,9 @@ import time
 import pytest
 
 from rankloop.service.errors import Conflict
-from rankloop.service.storage import admin, log, tombstones
-from rankloop.service.storage.batches import SECONDS, in_batches
+from rankloop.service.storage import impressions, rankers
 from rankloop.service.storage.database import Connection
+from rankloop.service.storage.writer import BATCH_SECONDS, in_batches
 from tests.service.stores import Store, ev, shop, statuses, store
 
 __all__ = ["shop", "store"]  # fixtures
@@ -18,7 +18,7 @@ __all__ = ["shop", "store"]  # fixtures
 def many_lists(store: Store, ranker: str, count: int) -> None:
     for start in range(0, count, 500):
         news = [store.new(f"{ranker}{i}", ranker=ranker) for i in range(start, min(count, start + 500))]
-        store.do(log.add_impressions, news)
+        store.do(impressions.add_impressions, news)
 
 
 @pytest.mark.slow
@@ -29,12 +29,12 @@ def test_others_write_while_a_large_ranker_is_deleted(shop: Store) -> None:
     sizes: list[int] = []
 
     def some(connection: Connection, limit: int) -> int:
-        gone = tombstones.clear(connection, limit)
+        gone = rankers.delete_remains(connection, limit)
         sizes.append(gone)
         return gone
 
-    assert shop.do(tombstones.bury, "large", shop.now)
-    assert shop.see(admin.ranker, "large") is None
+    assert shop.do(rankers.delete_ranker, "large", shop.now)
+    assert shop.see(rankers.get_ranker, "large") is None
     assert statuses(shop.send(ev("late", "large1", ["a"]))) == ["orphan"]
     shown = 0
     for _ in in_batches(shop.writer, some):
@@ -43,35 +43,35 @@ def test_others_write_while_a_large_ranker_is_deleted(shop: Store) -> None:
     assert shown == sum(1 for size in sizes if size)
     assert shown > 4
     assert shop.count("impressions") == shown
-    assert [shop.count(table) for table in ("events", "outcomes", "graves")] == [0, 0, 0]
+    assert [shop.count(table) for table in ("events", "outcomes", "tombstones")] == [0, 0, 0]
 
 
 def test_a_deletion_goes_on_after_a_restart(shop: Store) -> None:
     shop.ranker("large")
     many_lists(shop, "large", 200)
-    assert shop.do(tombstones.bury, "large", shop.now)
-    assert shop.do(tombstones.clear, 50) == 50
+    assert shop.do(rankers.delete_ranker, "large", shop.now)
+    assert shop.do(rankers.delete_remains, 50) == 50
     other = Store(shop.url)
     try:
-        sum(in_batches(other.writer, tombstones.clear))
+        sum(in_batches(other.writer, rankers.delete_remains))
     finally:
         other.close()
-    assert [shop.count(table) for table in ("impressions", "graves")] == [0, 0]
+    assert [shop.count(table) for table in ("impressions", "tombstones")] == [0, 0]
 
 
 def test_a_name_is_free_when_nothing_is_left_of_its_ranker(shop: Store) -> None:
     shop.show(request_id="r")
-    assert shop.do(tombstones.bury, "shop", shop.now)
+    assert shop.do(rankers.delete_ranker, "shop", shop.now)
     with pytest.raises(Conflict):
         shop.ranker("shop")
-    sum(in_batches(shop.writer, tombstones.clear))
+    sum(in_batches(shop.writer, rankers.delete_remains))
     shop.ranker("shop")
     shop.show(request_id="r")  # another one's answers are not its own
 
 
 def test_of_a_ranker_that_was_not_deleted_nothing_is_cleared(shop: Store) -> None:
     name = shop.show()
-    assert shop.do(tombstones.clear, 100, "shop") == 0
+    assert shop.do(rankers.delete_remains, 100, "shop") == 0
     assert shop.rows("SELECT id FROM impressions") == [(name,)]
 
 
@@ -82,7 +82,7 @@ def test_batches_shrink_until_they_are_short(shop: Store) -> None:
         asked.append(limit)
         if len(asked) > 4:
             return 0
-        time.sleep(3 * SECONDS)
+        time.sleep(3 * BATCH_SECONDS)
         return limit
 
     sum(in_batches(shop.writer, slow))

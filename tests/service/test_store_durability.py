@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rankloop.service.errors import Conflict, StoreSlow, StoreUnavailable
-from rankloop.service.storage import Writer, admin, log, states
+from rankloop.service.storage import Writer, impressions, rankers, snapshots
 from rankloop.service.storage.database import Connection, Retryable
 from tests.service.conftest import Postgres
 from tests.service.running import PATIENCE, wait_for
@@ -115,9 +115,9 @@ def test_all_that_is_read_at_once_is_of_one_moment(shop: Store) -> None:
     """A ranker's row and its snapshot belong together, whatever is replaced between the two looks."""
 
     def pair(connection: Connection) -> tuple[int, int]:
-        row = admin.ranker(connection, "shop")
-        shop.do(states.replace_state, "shop", b"another", shop.now, reset=True)
-        snapshot = states.snapshot(connection, "shop")
+        row = rankers.get_ranker(connection, "shop")
+        shop.do(snapshots.replace_state, "shop", b"another", shop.now, reset=True)
+        snapshot = snapshots.snapshot(connection, "shop")
         assert row is not None
         assert snapshot is not None
         return row.generation, snapshot.generation
@@ -155,7 +155,7 @@ def test_a_refusal_is_an_answer_and_no_error_of_the_store(shop: Store, monkeypat
     monkeypatch.setattr(shop.database, "connect", lambda: connections.update(["new"]) or connect())
 
     def refused(connection: Connection) -> None:
-        admin.touch(connection, "shop")
+        rankers.touch(connection, "shop")
         raise Conflict("as it stands there")
 
     before = shop.row().revision
@@ -176,7 +176,7 @@ def test_a_refusal_is_an_answer_and_no_error_of_the_store(shop: Store, monkeypat
 
 
 def test_a_writer_that_is_full_says_so_at_once(shop: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rankloop.service.storage.writer.MOST", 10)
+    monkeypatch.setattr("rankloop.service.storage.writer.MAX_WAITING", 10)
     errors = counting(shop)
     go = held_up(shop)
     taken = [shop.writer.impression(shop.new()) for _ in range(9)]
@@ -194,7 +194,7 @@ def test_a_writer_that_is_full_says_so_at_once(shop: Store, monkeypatch: pytest.
 
 
 def test_what_waits_has_a_size_too(shop: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rankloop.service.storage.writer.MOST_BYTES", 1_000_000)
+    monkeypatch.setattr("rankloop.service.storage.writer.MAX_BYTES", 1_000_000)
     counting(shop)
     for _ in range(2):  # what has been written makes room
         go = held_up(shop)
@@ -209,7 +209,7 @@ def test_what_waits_has_a_size_too(shop: Store, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_event_loop_hears_of_it_too(shop: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rankloop.service.storage.writer.MOST", 1)
+    monkeypatch.setattr("rankloop.service.storage.writer.MAX_WAITING", 1)
     go = held_up(shop)
 
     async def refused() -> None:
@@ -224,7 +224,7 @@ def test_an_event_loop_hears_of_it_too(shop: Store, monkeypatch: pytest.MonkeyPa
 def test_work_that_was_given_up_before_it_began_does_not_happen(shop: Store) -> None:
     go = held_up(shop)
     with pytest.raises(StoreUnavailable):
-        shop.writer.do(lambda connection: admin.touch(connection, "shop"), timeout=0.05)
+        shop.writer.do(lambda connection: rankers.touch(connection, "shop"), timeout=0.05)
     before = shop.row().revision
     go.set()
     shop.show()
@@ -235,7 +235,7 @@ def test_work_that_was_given_up_while_it_ran_may_still_happen_and_says_so(shop: 
     go = threading.Event()
 
     def slow(connection: Connection) -> None:
-        admin.touch(connection, "shop")
+        rankers.touch(connection, "shop")
         go.wait(PATIENCE)
 
     before = shop.row().revision
@@ -270,7 +270,7 @@ def test_once_the_store_is_known_to_be_away_nobody_waits_for_it(shop: Store, mon
         for number in range(3):
             tries.clear()
             with pytest.raises(StoreUnavailable, match="nobody is there"):
-                shop.do(admin.touch, "shop")
+                shop.do(rankers.touch, "shop")
             assert number == 0 or len(tries) == 1  # the first may be tried several times, and then each of them once
     assert shop.show()  # it is back: the next one finds out
 
@@ -284,7 +284,9 @@ def test_lists_do_not_wait_for_a_commit_that_does_not_end(shop: Store) -> None:
 
     async def reserve() -> None:  # the numbers of further lists
         with pytest.raises(StoreUnavailable):
-            await shop.writer.run(lambda c: log.reserve_numbers(c, "shop", 1), asyncio.get_running_loop()).done()
+            await shop.writer.run(
+                lambda c: impressions.reserve_numbers(c, "shop", 1), asyncio.get_running_loop()
+            ).done()
 
     asyncio.run(reserve())
     event = shop.writer.events([as_new(ev("e1", "nowhere", ["a"]))])  # feedback has more patience

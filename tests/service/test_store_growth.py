@@ -22,19 +22,19 @@ from rankloop.core.types import Candidates
 from rankloop.service.storage import (
     NewEvent,
     NewImpression,
-    admin,
     catalog,
+    events,
     experiments,
-    forgetting,
-    log,
+    impressions,
     open_database,
-    requests,
+    outcomes,
+    rankers,
+    retention,
     schema,
-    shown,
 )
-from rankloop.service.storage.catalog import Bounds, Line
+from rankloop.service.storage.catalog import Limits, NewRow
 from rankloop.service.storage.database import Connection
-from rankloop.service.storage.log import new_id
+from rankloop.service.storage.ids import new_id
 from rankloop.service.storage.sqlite import SQLiteConnection
 from rankloop.wire.calls import FeedbackEvent
 from rankloop.wire.rankers import Spec
@@ -84,20 +84,20 @@ class Filled:
         self.connection, self.now, self.steps = connection, time.time(), 0
         with connection.transaction():
             for name in RANKERS:
-                admin.add_ranker(connection, name, SPEC, b"", 0.001)  # epoch 1
+                rankers.add_ranker(connection, name, SPEC, b"", 0.001)  # epoch 1
             past = [impression(i, RANKERS[i % 2], self.now - 5000 + i / 10, 1e6) for i in range(lists)]
-            log.add_impressions(connection, past)
+            impressions.add_impressions(connection, past)
             for start in range(0, lists, 500):
                 some = past[start : start + 500]
-                log.add_events(connection, [event(one.id, one.id) for one in some], self.now, KINDS)
+                events.add_events(connection, [event(one.id, one.id) for one in some], self.now, KINDS)
             connection.run("UPDATE snapshots SET seq = 100000")
-            items = [Line(f"i{i}", {"price": i}) for i in range(lists)]
-            catalog.write(connection, "shop", "items", items, False, Bounds(10**6, 2**30), self.now)
+            items = [NewRow(f"i{i}", {"price": i}) for i in range(lists)]
+            catalog.write(connection, "shop", "items", items, False, Limits(10**6, 2**30), self.now)
             catalog.delete(connection, "shop", "items", ["i1"], self.now)
         with connection.transaction():
             self.open = [impression(lists + i, "shop", self.now - 100 + i, 95.0 if i < 5 else 1000) for i in range(20)]
-            log.add_impressions(connection, self.open)
-        self.heads = log.heads(connection)
+            impressions.add_impressions(connection, self.open)
+        self.heads = outcomes.log_offsets(connection)
         assert self.heads["shop"] == lists // 2  # the past is closed
         connection._raw.set_progress_handler(self._count, 1)
 
@@ -121,34 +121,36 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Filled, Filled]:
 
 
 def swept(connection: Connection) -> int:
-    return forgetting.sweep(connection, None)
+    return retention.delete_old(connection, None)
 
 
 WORK: dict[str, Callable[[Filled], Any]] = {
-    "a list": lambda s: log.add_impressions(s.connection, [impression(10**6, "shop", s.now, 10.0)]),
-    "a list asked for twice": lambda s: log.add_impressions(s.connection, [s.open[-1]]),
-    "feedback": lambda s: log.add_events(s.connection, [event(s.open[-1].id, "new")], s.now, KINDS),
-    "feedback to a closed list": lambda s: log.add_events(s.connection, [event(s.open[0].id, "new")], s.now, KINDS),
-    "numbers": lambda s: log.reserve_numbers(s.connection, "shop", 10),
-    "windows to close": lambda s: log.due(s.connection, s.now),
-    "closing windows": lambda s: log.close_windows(s.connection, s.now, KINDS),
-    "closing none": lambda s: log.close_windows(s.connection, s.now - 1000, KINDS),
-    "open lists": lambda s: log.open_counts(s.connection),
-    "heads": lambda s: log.heads(s.connection),
-    "outcomes to learn": lambda s: log.outcomes_from(s.connection, "shop", s.heads["shop"] - 10),
-    "lists of an experiment": lambda s: experiments.seen_from(
+    "a list": lambda s: impressions.add_impressions(s.connection, [impression(10**6, "shop", s.now, 10.0)]),
+    "a list asked for twice": lambda s: impressions.add_impressions(s.connection, [s.open[-1]]),
+    "feedback": lambda s: events.add_events(s.connection, [event(s.open[-1].id, "new")], s.now, KINDS),
+    "feedback to a closed list": lambda s: events.add_events(s.connection, [event(s.open[0].id, "new")], s.now, KINDS),
+    "numbers": lambda s: impressions.reserve_numbers(s.connection, "shop", 10),
+    "windows to close": lambda s: outcomes.any_window_ended(s.connection, s.now),
+    "closing windows": lambda s: outcomes.close_windows(s.connection, s.now, KINDS),
+    "closing none": lambda s: outcomes.close_windows(s.connection, s.now - 1000, KINDS),
+    "open lists": lambda s: impressions.open_counts(s.connection),
+    "heads": lambda s: outcomes.log_offsets(s.connection),
+    "outcomes to learn": lambda s: outcomes.outcomes_from(s.connection, "shop", s.heads["shop"] - 10),
+    "lists of an experiment": lambda s: experiments.interleaved_outcomes(
         s.connection, "shop", 1, s.heads["shop"] - 10, s.heads["shop"], 100
     ),
-    "lists by the names of requests": lambda s: requests.shown(
+    "lists by the names of requests": lambda s: impressions.find_impressions(
         s.connection, RANKERS, [s.open[-1].request_id or "", s.open[0].id, "nobody"]
     ),
-    "lists on the page": lambda s: shown.newest(s.connection, "shop", 20),
-    "bodies to explain": lambda s: shown.newest_bodies(s.connection, "shop", 1, s.now - 50, 8),
-    "bodies of a ranker": lambda s: shown.latest_bodies(s.connection, "shop", 1, 20),
+    "lists on the page": lambda s: impressions.latest_impressions(s.connection, "shop", 20),
+    "bodies to explain": lambda s: impressions.latest_learned_bodies(s.connection, "shop", 1, s.now - 50, 8),
+    "bodies of a ranker": lambda s: impressions.latest_bodies(s.connection, "shop", 1, 20),
     "what may go, when nothing is old": lambda s: swept(s.connection),
-    "what may go of a catalog, when nothing may": lambda s: catalog.sweep(s.connection, s.now, 200),
-    "a deleted item of a catalog": lambda s: catalog.sweep(s.connection, s.now + 2 * catalog.TOLD, 200),
-    "old lists, when there are none": lambda s: forgetting.sweep(s.connection, s.now - 10**6),
+    "what may go of a catalog, when nothing may": lambda s: catalog.delete_unused(s.connection, s.now, 200),
+    "a deleted item of a catalog": lambda s: catalog.delete_unused(
+        s.connection, s.now + 2 * catalog.DELETED_SECONDS, 200
+    ),
+    "old lists, when there are none": lambda s: retention.delete_old(s.connection, s.now - 10**6),
 }
 
 
@@ -160,19 +162,19 @@ class Behind(Filled):
         super().__init__(path, SMALL)
         connection = self.connection
         with connection.transaction():
-            admin.add_ranker(connection, "behind", SPEC, b"", 0.001)
+            rankers.add_ranker(connection, "behind", SPEC, b"", 0.001)
             old = [impression(10**6 + i, "behind", self.now - 10_000 + i / 10, 1.0) for i in range(lists)]
-            log.add_impressions(connection, old)
+            impressions.add_impressions(connection, old)
             for start in range(0, 0 if still_open else lists, 500):
                 some = old[start : start + 500]
-                log.add_events(connection, [event(one.id, one.id) for one in some], self.now - 9000, KINDS)
+                events.add_events(connection, [event(one.id, one.id) for one in some], self.now - 9000, KINDS)
 
 
 BEHIND: dict[str, Callable[[Filled], Any]] = {
-    "windows to close": lambda s: log.due(s.connection, s.now),
-    "old lists": lambda s: forgetting.sweep(s.connection, s.now - 5500, 20),
-    "closing windows": lambda s: log.close_windows(s.connection, s.now, KINDS, 20),
-    "open lists": lambda s: log.open_counts(s.connection),
+    "windows to close": lambda s: outcomes.any_window_ended(s.connection, s.now),
+    "old lists": lambda s: retention.delete_old(s.connection, s.now - 5500, 20),
+    "closing windows": lambda s: outcomes.close_windows(s.connection, s.now, KINDS, 20),
+    "open lists": lambda s: impressions.open_counts(s.connection),
     "what may go": lambda s: swept(s.connection),
 }
 
@@ -181,8 +183,8 @@ BEHIND: dict[str, Callable[[Filled], Any]] = {
 def test_a_ranker_that_nobody_learns_costs_the_same_however_much_it_has(
     tmp_path: Path, still_open: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log, "COUNTED", 200, raising=False)
-    monkeypatch.setattr(forgetting, "LOOKED", 200, raising=False)
+    monkeypatch.setattr(impressions, "COUNTED", 200)
+    monkeypatch.setattr(retention, "OLDEST", 200)
     small, large = (Behind(tmp_path / f"{lists}.db", lists, still_open=still_open) for lists in (SMALL, LARGE))
     for what, work in BEHIND.items():
         first, second = small.cost(work), large.cost(work)
@@ -195,7 +197,7 @@ def test_old_lists_of_other_rankers_go_while_one_is_not_learned(tmp_path: Path) 
         before = store.now - 4990
         old = store.connection.rows("SELECT COUNT(*) FROM impressions WHERE ranker <> 'behind' AND created < ?", before)
         gone = 0
-        while found := forgetting.sweep(store.connection, before, 50):
+        while found := retention.delete_old(store.connection, before, 50):
             gone += found
         assert [(gone,)] == old
         assert gone > 0

@@ -14,10 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankloop.service.storage import Writer, admin, keys, schema
+from rankloop.service.storage import Writer, keys, rankers, schema
 from rankloop.service.storage.database import open_database
-from rankloop.service.storage.deduplication import scoped
-from rankloop.service.storage.migrations import MIGRATIONS, SETTLED
+from rankloop.service.storage.events import scoped_id
 from rankloop.wire.calls import FeedbackEvent
 from tests.service.conftest import Postgres
 from tests.service.stores import Store, ev, shop, statuses, store
@@ -240,7 +239,7 @@ class Compared:
             assert [row[0] for row in found] == list(range(len(expected)))
             assert [(name, kind, json.loads(feedback), viewed) for _, name, kind, feedback, viewed in found] == expected
         kept = store.rows("SELECT event_id, impression_id FROM events WHERE impression_id LIKE ?", f"{prefix}%")
-        assert dict(kept) == {scoped(prefix + ranker, name): own for (ranker, name), own in book.events.items()}
+        assert dict(kept) == {scoped_id(prefix + ranker, name): own for (ranker, name), own in book.events.items()}
         opened = store.rows("SELECT id FROM impressions WHERE open = 1 AND id LIKE ?", f"{prefix}%")
         assert {row[0] for row in opened} == {name for name, one in book.lists.items() if one["open"]}
 
@@ -284,17 +283,17 @@ def test_joining_follows_the_rules_postgresql(postgres: Postgres) -> None:
 def test_the_write_ahead_log_is_emptied_though_someone_always_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rankloop.service.storage.sqlite.COPY_EVERY", 50_000)
-    monkeypatch.setattr("rankloop.service.storage.sqlite.LARGE_LOG", 100_000)
-    monkeypatch.setattr("rankloop.service.storage.writer.TEND_EVERY", 0.02)
+    monkeypatch.setattr("rankloop.service.storage.sqlite.CHECKPOINT_BYTES", 50_000)
+    monkeypatch.setattr("rankloop.service.storage.sqlite.TRUNCATE_BYTES", 100_000)
+    monkeypatch.setattr("rankloop.service.storage.writer.MAINTAIN_EVERY", 0.02)
     database = open_database(str(tmp_path / "busy.db"))
     schema.migrate(database)
     writer, ended = Writer(database, {}), threading.Event()
 
     def look() -> None:
         while not ended.is_set():
-            database.read(admin.rankers)
-        database.forget()
+            database.read(rankers.list_rankers)
+        database.close_thread()
 
     readers = [threading.Thread(target=look) for _ in range(3)]
     for reader in readers:
@@ -312,37 +311,7 @@ def test_the_write_ahead_log_is_emptied_though_someone_always_reads(
         for reader in readers:
             reader.join()
         writer.close()
-        database.forget()
-
-
-def test_events_that_an_earlier_release_stored_are_still_recognized(store: Store) -> None:
-    """Their ids are stored as they were sent, without the ranker; only those of the same ranker count."""
-    for name in ("shop", "films"):
-        store.ranker(name)
-    old, other, theirs = store.show(), store.show(), store.show(ranker="films")
-    store.do(lambda c: c.run("INSERT INTO events VALUES ('e1', ?, 0.0, 'accepted', ?)", old, b"{}"))
-    assert statuses(store.send(ev("e1", old, ["a"]))) == ["duplicate"]
-    (told,) = store.send(ev("e1", other, ["a"]))
-    assert (told.status, old in (told.reason or "")) == ("rejected", True)
-    assert statuses(store.send(ev("e1", theirs, ["a"]))) == ["accepted"]
-    assert statuses(store.send(ev("e1", theirs, ["a"]), ev("e1", old, ["a"]))) == ["duplicate", "duplicate"]
-
-
-def test_beside_an_earlier_release_ids_are_stored_as_it_looks_for_them(store: Store) -> None:
-    """Unless another ranker has used the id: then the two must not be in each other's way."""
-    for name in ("shop", "films"):
-        store.ranker(name)
-    store.do(lambda c: c.run("DELETE FROM migrations WHERE id >= ?", SETTLED))
-    one, two, theirs = store.show(), store.show(), store.show(ranker="films")
-    assert statuses(store.send(ev("e1", one, ["a"]), ev("e2", one, ["a"]), ev("e2", theirs, ["a"]))) == ["accepted"] * 3
-    assert statuses(store.send(ev("e1", theirs, ["a"]))) == ["accepted"]
-    found = {row[0] for row in store.rows("SELECT event_id FROM events")}
-    assert found == {"e1", scoped("shop", "e2"), scoped("films", "e2"), scoped("films", "e1")}
-    store.do(lambda c: c.many("INSERT INTO migrations VALUES (?)", [(n,) for n in range(SETTLED, len(MIGRATIONS))]))
-    again = [ev("e1", one, ["a"]), ev("e2", one, ["a"]), ev("e2", theirs, ["a"]), ev("e1", theirs, ["a"])]
-    assert statuses(store.send(*again)) == ["duplicate"] * 4
-    assert statuses(store.send(ev("e1", two, ["a"]), ev("e3", two, ["a"]))) == ["rejected", "accepted"]
-    assert store.rows("SELECT event_id FROM events WHERE event_id LIKE ?", "%e3") == [(scoped("shop", "e3"),)]
+        database.close_thread()
 
 
 def test_one_event_id_of_two_rankers_in_one_batch(store: Store) -> None:

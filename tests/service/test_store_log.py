@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from rankloop.service.storage import Outcome, admin, log, schema, states, tombstones
+from rankloop.service.storage import Outcome, impressions, outcomes, rankers, schema, snapshots
 from rankloop.service.storage.database import open_database
-from rankloop.service.storage.log import Closing, Stored
+from rankloop.service.storage.impressions import StoredAnswer
+from rankloop.service.storage.outcomes import Closing
 from rankloop.wire.calls import FeedbackEvent
 from tests.service.running import PATIENCE
 from tests.service.stores import KINDS, TABLES, Store, ev, shop, statuses, store
@@ -25,7 +26,7 @@ __all__ = ["shop", "store"]  # fixtures
 
 def test_migrations_apply_once(store: Store) -> None:
     assert schema.migrate(store.database) == 0
-    assert store.rows("SELECT id FROM migrations") == [(number,) for number in range(len(schema.MIGRATIONS))]
+    assert store.rows("SELECT id FROM migrations") == [(number,) for number in range(schema.CURRENT)]
     for table in TABLES:
         assert store.count(table) == 0
 
@@ -40,35 +41,29 @@ def test_processes_that_start_together_migrate_once(store_url: str) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         applied = [job.result() for job in [pool.submit(migrate) for _ in range(4)]]
-    assert sorted(applied) == [0, 0, 0, len(schema.MIGRATIONS)]
+    assert sorted(applied) == [0, 0, 0, 1]
 
 
 def test_a_migration_that_fails_leaves_nothing(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     database = open_database(store_url)
-    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, ["CREATE TABLE extra (id {int})", "NONSENSE"]])
+    monkeypatch.setattr(schema, "SCHEMA", [*schema.SCHEMA, "CREATE TABLE extra (id {int})", "NONSENSE"])
     with pytest.raises(Exception, match=r"(?i)syntax"):
         schema.migrate(database)
     monkeypatch.undo()
-    assert schema.migrate(database) == len(schema.MIGRATIONS)
-
-
-def test_a_store_of_a_later_release_is_refused(store: Store) -> None:
-    store.do(lambda c: c.run("INSERT INTO migrations (id) VALUES (?)", len(schema.MIGRATIONS)))
-    with pytest.raises(schema.NewerStore):
-        schema.migrate(store.database)
+    assert schema.migrate(database) == 1
 
 
 # -- impressions ---------------------------------------------------------------------------------------------------
 
 
 def test_a_request_id_gets_its_first_answer(shop: Store) -> None:
-    def rank(name: str, digest: bytes = b"digest", ranker: str = "shop", request: str | None = "r1") -> Stored:
+    def rank(name: str, digest: bytes = b"digest", ranker: str = "shop", request: str | None = "r1") -> StoredAnswer:
         new = shop.new(name, request_id=request, digest=digest, ranker=ranker)
         return shop.writer.impression(new).future.result(PATIENCE)
 
-    assert rank("one") == Stored(b"answer of one", True, True)
-    assert rank("two") == Stored(b"answer of one", False, True)
-    assert rank("three", digest=b"other") == Stored(b"answer of one", False, False)
+    assert rank("one") == StoredAnswer(b"answer of one", True, True)
+    assert rank("two") == StoredAnswer(b"answer of one", False, True)
+    assert rank("three", digest=b"other") == StoredAnswer(b"answer of one", False, False)
     shop.ranker("books")
     assert rank("four", ranker="books").fresh  # a request_id counts within its ranker
     assert rank("five", request=None).fresh
@@ -78,7 +73,7 @@ def test_a_request_id_gets_its_first_answer(shop: Store) -> None:
 
 def test_a_request_id_twice_in_one_commit(shop: Store) -> None:
     news = [shop.new(name, request_id="r1") for name in ("one", "two", "three")]
-    stored = shop.do(log.add_impressions, news)
+    stored = shop.do(impressions.add_impressions, news)
     assert sorted(one.fresh for one in stored) == [False, False, True]
     assert len({one.answer for one in stored}) == 1
     assert shop.count("impressions") == 1
@@ -89,10 +84,10 @@ def test_many_lists_are_stored_together_even_if_one_is_there(shop: Store) -> Non
     asked = shop.show("asked", request_id="r")
     news = [shop.new(f"many{i}", person="ann" if i else None, viewed=i or None) for i in range(40)]
     again = shop.new("again", request_id="r", created=shop.now + 200_000.0)  # longer ago than is looked for first
-    stored = shop.do(log.add_impressions, [*news[:20], again, *news[20:]])
+    stored = shop.do(impressions.add_impressions, [*news[:20], again, *news[20:]])
     assert [one.fresh for one in stored] == [True] * 20 + [False] + [True] * 20
     assert stored[20].answer == f"answer of {asked}".encode()
-    assert shop.do(log.add_impressions, news) == [*stored[:20], *stored[21:]]  # the answer got lost: once more
+    assert shop.do(impressions.add_impressions, news) == [*stored[:20], *stored[21:]]  # the answer got lost: once more
     rows = shop.rows(
         "SELECT id, person, viewed, number, body FROM impressions WHERE id LIKE ? ORDER BY number", "many%"
     )
@@ -101,27 +96,27 @@ def test_many_lists_are_stored_together_even_if_one_is_there(shop: Store) -> Non
 
 def test_a_commit_whose_answer_got_lost_can_be_repeated(shop: Store) -> None:
     new = shop.new("one", request_id="r1")
-    first = shop.do(log.add_impressions, [new])
-    assert shop.do(log.add_impressions, [new]) == first  # as if it had never been there
+    first = shop.do(impressions.add_impressions, [new])
+    assert shop.do(impressions.add_impressions, [new]) == first  # as if it had never been there
     assert shop.count("impressions") == 1
 
 
 def test_numbers_are_reserved_for_one(shop: Store) -> None:
-    assert [shop.do(log.reserve_numbers, "shop", 10) for _ in range(3)] == [0, 10, 20]
-    assert shop.do(log.reserve_numbers, "nobody", 10) is None
+    assert [shop.do(impressions.reserve_numbers, "shop", 10) for _ in range(3)] == [0, 10, 20]
+    assert shop.do(impressions.reserve_numbers, "nobody", 10) is None
 
 
 def test_a_list_nobody_waits_for_is_taken_back(shop: Store) -> None:
     kept, reported, lost = shop.show(), shop.show(), shop.show()
     shop.send(ev("e", reported, ["a"]))
-    shop.do(log.discard_impressions, [reported, lost])
+    shop.do(impressions.discard_impressions, [reported, lost])
     assert {row[0] for row in shop.rows("SELECT id FROM impressions")} == {kept, reported}
 
 
 def test_a_list_that_was_asked_for_by_name_stays_for_whoever_asks_again(shop: Store) -> None:
     """Another process may have answered with it meanwhile; of one that nobody ever saw nothing is learned."""
     lost, answered = shop.show(request_id="r1"), shop.show(request_id="r2")
-    shop.do(log.discard_impressions, [lost, answered])
+    shop.do(impressions.discard_impressions, [lost, answered])
     again = shop.writer.impression(shop.new("other", request_id="r2")).future.result(PATIENCE)
     assert (again.answer, again.fresh) == (f"answer of {answered}".encode(), False)
     assert statuses(shop.send(ev("e", answered, ["b"], final=True))) == ["accepted"]
@@ -134,9 +129,9 @@ def test_a_list_that_was_asked_for_by_name_stays_for_whoever_asks_again(shop: St
 def test_windows_of_a_ranker_that_was_deleted_meanwhile_are_nobody_s(shop: Store) -> None:
     name = shop.show()
     shop.send(ev("e", name, ["a"]))
-    shop.do(tombstones.bury, "shop", shop.now)
-    assert shop.do(log.close_windows, shop.now + 10_000.0, KINDS) == []
-    assert not shop.see(log.due, shop.now + 10_000.0)
+    shop.do(rankers.delete_ranker, "shop", shop.now)
+    assert shop.do(outcomes.close_windows, shop.now + 10_000.0, KINDS) == []
+    assert not shop.see(outcomes.any_window_ended, shop.now + 10_000.0)
 
 
 # -- events --------------------------------------------------------------------------------------------------------
@@ -204,7 +199,7 @@ def test_events_that_break_a_rule_are_rejected_with_the_rule(shop: Store, fields
     assert receipt.status == "rejected"
     assert reason in (receipt.reason or "")
     assert shop.count("events") == 0
-    assert shop.rows("SELECT seen FROM impressions") == [(None,)]
+    assert shop.rows("SELECT feedback FROM impressions") == [(None,)]
     assert statuses(shop.send(ev("e1", name, ["a"]))) == ["accepted"]  # put right, it may come again
 
 
@@ -256,17 +251,17 @@ def test_rankers_count_apart(shop: Store) -> None:
     shop.send(*(ev(f"e{i}", name, ["a"], final=True) for i, name in enumerate(names)))
     assert [outcome.seq for outcome in shop.outcomes("shop")] == [0, 1]
     assert [outcome.seq for outcome in shop.outcomes("books")] == [0, 1, 2]
-    assert shop.see(log.heads) == {"shop": 2, "books": 3}
-    assert [outcome.seq for outcome in shop.see(log.outcomes_from, "books", 1)] == [1, 2]
-    assert [outcome.seq for outcome in shop.see(lambda c: log.outcomes_from(c, "books", 1, limit=1))] == [1]
+    assert shop.see(outcomes.log_offsets) == {"shop": 2, "books": 3}
+    assert [outcome.seq for outcome in shop.see(outcomes.outcomes_from, "books", 1)] == [1, 2]
+    assert [outcome.seq for outcome in shop.see(lambda c: outcomes.outcomes_from(c, "books", 1, limit=1))] == [1]
 
 
 def test_feedback_while_paused_or_to_a_fallback_is_kept_but_not_learned(shop: Store) -> None:
     fallback = shop.show(learn=False)
     shop.send(ev("e0", fallback, ["a"], final=True))
-    shop.do(admin.set_learning, "shop", False)
+    shop.do(rankers.set_learning, "shop", False)
     shop.send(ev("e1", shop.show(), ["a"], final=True))
-    shop.do(admin.set_learning, "shop", True)
+    shop.do(rankers.set_learning, "shop", True)
     shop.send(ev("e2", shop.show(), ["a"], final=True))
     assert [outcome.learn for outcome in shop.outcomes()] == [False, False, True]
 
@@ -274,7 +269,7 @@ def test_feedback_while_paused_or_to_a_fallback_is_kept_but_not_learned(shop: St
 def test_feedback_to_lists_from_before_a_reset_is_late(shop: Store) -> None:
     old, epoch = shop.show(), shop.row().epoch
     shop.send(ev("e1", old, ["a"]))
-    shop.do(states.replace_state, "shop", b"fresh", shop.now, reset=True)
+    shop.do(snapshots.replace_state, "shop", b"fresh", shop.now, reset=True)
     (receipt,) = shop.send(ev("e2", old, ["b"], final=True))
     assert receipt.status == "late"
     assert "reset" in (receipt.reason or "")
@@ -292,9 +287,9 @@ def test_a_window_that_closes_takes_silence_for_no_click(shop: Store) -> None:
     early, silent, partial, later = shop.show(), shop.show(), shop.show(), shop.show(window=50.0)
     shop.send(ev("e1", early, ["a"], final=True), ev("e2", partial, ["b"]))
     assert shop.close_windows() == []
-    assert not shop.see(log.due, shop.now)
+    assert not shop.see(outcomes.any_window_ended, shop.now)
     shop.now += 10
-    assert shop.see(log.due, shop.now)
+    assert shop.see(outcomes.any_window_ended, shop.now)
     assert sorted(shop.close_windows()) == [
         Closing("shop", "silent", [], 3),
         Closing("shop", "window", [0.0, 1.0, 0.0], 3),
@@ -303,7 +298,7 @@ def test_a_window_that_closes_takes_silence_for_no_click(shop: Store) -> None:
     found = shop.rows("SELECT impression_id, kind, feedback FROM outcomes ORDER BY seq")
     assert found[0] == (early, "final", b"[1.0,0.0,0.0]")
     assert sorted(found[1:]) == sorted([(silent, "silent", b"[]"), (partial, "window", b"[0.0,1.0,0.0]")])
-    assert shop.see(log.open_counts) == Counter({"shop": 1})
+    assert shop.see(impressions.open_counts) == Counter({"shop": 1})
     assert statuses(shop.send(ev("e3", silent, ["a"]), ev("e4", later, ["a"]))) == ["late", "accepted"]
 
 
@@ -332,6 +327,6 @@ def test_windows_close_in_portions(shop: Store) -> None:
     for _ in range(7):
         shop.show()
     shop.now += 10
-    sizes = [len(shop.do(log.close_windows, shop.now, KINDS, limit=3)) for _ in range(4)]
+    sizes = [len(shop.do(outcomes.close_windows, shop.now, KINDS, limit=3)) for _ in range(4)]
     assert sizes == [3, 3, 1, 0]
     assert [outcome.seq for outcome in shop.outcomes()] == list(range(7))

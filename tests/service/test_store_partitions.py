@@ -8,12 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from rankloop.service.storage import forgetting, log, partitions, states
-from rankloop.service.storage.batches import in_batches
+from rankloop.service.storage import impressions, partitions, retention, snapshots
 from rankloop.service.storage.database import Connection
-from rankloop.service.storage.log import new_id
-from rankloop.service.storage.partitions import HOUR, listed, moment
-from rankloop.service.storage.times import edge, where_id
+from rankloop.service.storage.ids import id_condition, new_id, prefix_time, time_prefix
+from rankloop.service.storage.partitions import HOUR, list_partitions
+from rankloop.service.storage.writer import in_batches
 from tests.service.conftest import Postgres
 from tests.service.running import PATIENCE, wait_for
 from tests.service.stores import Store, ev, statuses
@@ -27,13 +26,13 @@ def shop(postgres: Postgres) -> Iterator[Store]:
     made = Store(postgres.database())
     made.now = (time.time() // DAY + 1) * DAY + DAY / 2
     made.ranker()
-    made.alone(partitions.make_ahead, made.now, 24)
+    made.alone(partitions.create_ahead, made.now, 24)
     yield made
     made.close()
 
 
 def parts(store: Store) -> list[partitions.Partition]:
-    return store.see(listed)
+    return store.see(list_partitions)
 
 
 def home(store: Store, own: str) -> str:
@@ -44,9 +43,9 @@ def home(store: Store, own: str) -> str:
 
 def make_past(store: Store, days: int) -> None:
     """Partitions of a day for so many days before the first."""
-    first = moment(parts(store)[0].start)
+    first = prefix_time(parts(store)[0].start)
     for day in range(1, days + 1):
-        store.do(partitions._make_from, first - day * DAY, first - (day - 1) * DAY)
+        store.do(partitions._create_from, first - day * DAY, first - (day - 1) * DAY)
 
 
 def closed(store: Store, now: float, name: str) -> str:
@@ -70,13 +69,13 @@ def test_a_new_store_has_partitions_and_lists_lie_in_that_of_their_time(shop: St
 
 
 def test_partitions_are_made_ahead_and_go_on_after_a_pause(shop: Store) -> None:
-    last = max(moment(one.end) for one in parts(shop) if one.end)
+    last = max(prefix_time(one.end) for one in parts(shop) if one.end)
     assert last >= shop.now + 2 * DAY
-    assert shop.alone(partitions.make_ahead, shop.now, 24) == 0  # there are enough
+    assert shop.alone(partitions.create_ahead, shop.now, 24) == 0  # there are enough
     later = last + 10 * DAY + 1234.0  # nobody has kept house for ten days
     stray = shop.show(new_id(later))
     assert home(shop, stray) == "impressions_rest"
-    assert shop.alone(partitions.make_ahead, later, 24) > 0
+    assert shop.alone(partitions.create_ahead, later, 24) > 0
     assert home(shop, stray) == "impressions_rest"
     own = shop.show(new_id(later + HOUR))
     assert home(shop, own) != "impressions_rest"
@@ -84,18 +83,18 @@ def test_partitions_are_made_ahead_and_go_on_after_a_pause(shop: Store) -> None:
 
 
 def test_a_partition_is_not_made_over_lists_of_a_clock_that_was_ahead(shop: Store) -> None:
-    last = max(moment(one.end) for one in parts(shop) if one.end)
+    last = max(prefix_time(one.end) for one in parts(shop) if one.end)
     ahead = shop.show(new_id(last + 7.0))
-    shop.alone(partitions.make_ahead, last - 1.0, 24)
+    shop.alone(partitions.create_ahead, last - 1.0, 24)
     assert home(shop, ahead) == "impressions_rest"
-    starts = [moment(one.start) for one in parts(shop) if one.end]
+    starts = [prefix_time(one.start) for one in parts(shop) if one.end]
     assert last not in starts
     assert last + DAY in starts
 
 
 def around(store: Store) -> tuple[float, float]:
     """Moments before and after an edge between two partitions."""
-    middle = moment(next(one.end for one in parts(store) if one.end))
+    middle = prefix_time(next(one.end for one in parts(store) if one.end))
     return middle - 0.01, middle + 0.01
 
 
@@ -113,7 +112,7 @@ def test_a_request_repeated_after_an_edge_gets_its_answer(shop: Store) -> None:
 def test_of_two_of_the_same_request_in_one_batch_one_is_stored(shop: Store) -> None:
     before, after = around(shop)
     pair = [shop.new(new_id(at), request_id="r", created=at) for at in (before, after)]
-    stored = shop.do(log.add_impressions, pair)
+    stored = shop.do(impressions.add_impressions, pair)
     assert [one.fresh for one in stored] == [True, False]
     assert stored[0].answer == stored[1].answer
 
@@ -126,11 +125,11 @@ def test_of_two_of_the_same_request_at_the_same_time_one_is_stored(shop: Store) 
         for number in range(20):
             news = [shop.new(new_id(at), request_id=f"r{number}", created=at) for at in (before, after)]
             gate = threading.Barrier(2)
-            found: list[log.Stored] = []
+            found: list[impressions.StoredAnswer] = []
 
-            def write(store: Store, new: log.NewImpression, gate=gate, found=found) -> None:  # type: ignore[no-untyped-def]
+            def write(store: Store, new: impressions.NewImpression, gate=gate, found=found) -> None:  # type: ignore[no-untyped-def]
                 gate.wait()
-                found.append(store.do(log.add_impressions, [new])[0])
+                found.append(store.do(impressions.add_impressions, [new])[0])
 
             threads = [threading.Thread(target=write, args=pair) for pair in zip((shop, other), news, strict=True)]
             for thread in threads:
@@ -173,8 +172,8 @@ def test_an_event_id_used_for_another_list_is_noticed_for_a_day(shop: Store) -> 
 
 def test_an_event_id_used_long_ago_in_the_same_partition_is_rejected(shop: Store) -> None:
     """It is not found among the recent, but is in the way; so it is looked for everywhere, and once."""
-    first = moment(parts(shop)[0].start)
-    shop.alone(partitions._make_from, first - 30 * DAY, first)
+    first = prefix_time(parts(shop)[0].start)
+    shop.alone(partitions._create_from, first - 30 * DAY, first)
     long_ago, lately = (shop.show(new_id(first - days * DAY)) for days in (20, 0.01))
     shop.now = first
     assert statuses(shop.send(ev("e", long_ago, ["a"]))) == ["accepted"]
@@ -184,18 +183,18 @@ def test_an_event_id_used_long_ago_in_the_same_partition_is_rejected(shop: Store
 
 
 def retired(store: Store, days: float) -> int:
-    dropped = partitions.tend(store.database, store.now, days)
-    sum(in_batches(store.writer, lambda c, limit: forgetting.sweep(c, store.now - days * DAY, limit)))
+    dropped = partitions.maintain(store.database, store.now, days)
+    sum(in_batches(store.writer, lambda c, limit: retention.delete_old(c, store.now - days * DAY, limit)))
     return dropped
 
 
 def cover(store: Store, seq: int) -> None:
-    store.do(states.save_snapshot, "shop", store.row().generation, seq, b"state", store.now)
+    store.do(snapshots.save_snapshot, "shop", store.row().generation, seq, b"state", store.now)
 
 
 def test_what_is_past_retention_goes_with_its_partition(shop: Store) -> None:
     make_past(shop, 4)
-    first = moment(parts(shop)[0].start)
+    first = prefix_time(parts(shop)[0].start)
     lists = [closed(shop, first + day * DAY + 1.0, f"e{day}") for day in range(4)]
     cover(shop, 3)  # the last outcome is needed yet
     shop.now = first + 4 * DAY + 1.0
@@ -215,7 +214,7 @@ def test_what_is_past_retention_goes_with_its_partition(shop: Store) -> None:
 
 def test_in_a_partition_that_must_stay_what_is_covered_goes_row_by_row(shop: Store) -> None:
     make_past(shop, 1)
-    first = moment(parts(shop)[0].start)
+    first = prefix_time(parts(shop)[0].start)
     gone, kept = closed(shop, first + 1.0, "e1"), closed(shop, first + 2.0, "e2")
     waiting = shop.show(new_id(first + 3.0), created=first + 3.0)
     cover(shop, 1)
@@ -232,7 +231,7 @@ def test_in_a_partition_that_must_stay_what_is_covered_goes_row_by_row(shop: Sto
 
 def test_retention_waits_for_nobody_who_reads_the_whole_log(shop: Store) -> None:
     make_past(shop, 1)
-    first = moment(parts(shop)[0].start)
+    first = prefix_time(parts(shop)[0].start)
     closed(shop, first + 1.0, "e1")
     cover(shop, 1)
     shop.now = first + 10 * DAY
@@ -248,12 +247,12 @@ def test_retention_waits_for_nobody_who_reads_the_whole_log(shop: Store) -> None
     thread.start()
     try:
         assert reading.wait(PATIENCE)
-        assert partitions.tend(shop.database, shop.now, 2.0) == 0
+        assert partitions.maintain(shop.database, shop.now, 2.0) == 0
         shop.show(new_id(shop.now))  # and nobody else is kept from writing
     finally:
         over.set()
         thread.join()
-    assert partitions.tend(shop.database, shop.now, 2.0) == old
+    assert partitions.maintain(shop.database, shop.now, 2.0) == old
 
 
 def test_retention_and_those_who_learn_do_not_wait_for_each_other(shop: Store) -> None:
@@ -261,7 +260,7 @@ def test_retention_and_those_who_learn_do_not_wait_for_each_other(shop: Store) -
     wait for the drop, and the drop for him."""
     make_past(shop, 1)
     cover(shop, 1)
-    shop.now = moment(parts(shop)[0].start) + 10 * DAY
+    shop.now = prefix_time(parts(shop)[0].start) + 10 * DAY
     waited: list[float] = []
     reading = threading.Event()
 
@@ -278,7 +277,7 @@ def test_retention_and_those_who_learn_do_not_wait_for_each_other(shop: Store) -
     thread.start()
     assert reading.wait(PATIENCE)
     # On a busy machine the reader may not have seen the lock before the drop gave it up again: the next time will do.
-    wait_for(lambda: partitions.tend(shop.database, shop.now, 2.0) > 0, "the drop")
+    wait_for(lambda: partitions.maintain(shop.database, shop.now, 2.0) > 0, "the drop")
     thread.join()
     assert len(waited) == 1
 
@@ -287,18 +286,18 @@ def test_after_a_long_pause_partitions_are_made_again(shop: Store) -> None:
     """All there were are past retention: they go, and the log goes on in new ones."""
     shop.now += 400 * DAY
     assert retired(shop, 2.0) > 0
-    assert any(one.start and moment(one.start) > shop.now for one in parts(shop) if one.end)
+    assert any(one.start and prefix_time(one.start) > shop.now for one in parts(shop) if one.end)
     shop.alone(partitions.drop_old, shop.now + 400 * DAY)
     assert [one.name for one in parts(shop)] == ["rest"]
-    assert shop.alone(partitions.make_ahead, shop.now, 24) > 0
+    assert shop.alone(partitions.create_ahead, shop.now, 24) > 0
     later = shop.now + 2 * HOUR
     assert home(shop, shop.show(new_id(later), created=later)) != "impressions_rest"
 
 
 def test_in_a_partition_longer_than_the_retention_what_is_old_goes_row_by_row(shop: Store) -> None:
     """It was made when lists were kept for ever; what is past retention must not stay for another month."""
-    first = moment(parts(shop)[0].start)
-    shop.alone(partitions._make_from, first - 30 * DAY, first)
+    first = prefix_time(parts(shop)[0].start)
+    shop.alone(partitions._create_from, first - 30 * DAY, first)
     gone, kept = closed(shop, first - 20 * DAY, "e1"), closed(shop, first - DAY, "e2")
     cover(shop, 2)
     shop.now = time.time()
@@ -309,21 +308,21 @@ def test_in_a_partition_longer_than_the_retention_what_is_old_goes_row_by_row(sh
 def test_ids_that_are_none_of_ours_do_not_bound_a_search(shop: Store) -> None:
     """A language may sort them before all others."""
     own, old = new_id(shop.now), new_id(shop.now - 5 * DAY)
-    assert shop.see(where_id, [own], shop.now)[0].startswith("id >= '")
-    assert shop.see(where_id, [own, old], shop.now) == ("id >= ? AND id <= ? AND id", (old, own))
-    assert shop.see(where_id, [own, old, "_x"], shop.now) == ("id", ())
+    assert shop.see(id_condition, [own], shop.now)[0].startswith("id >= '")
+    assert shop.see(id_condition, [own, old], shop.now) == ("id >= ? AND id <= ? AND id", (old, own))
+    assert shop.see(id_condition, [own, old, "_x"], shop.now) == ("id", ())
 
 
 def test_users_are_forgotten_whatever_partition_they_are_in(shop: Store) -> None:
     make_past(shop, 3)
-    first = moment(parts(shop)[0].start)
+    first = prefix_time(parts(shop)[0].start)
     for day in range(4):
         shop.show(new_id(first + day * DAY + 1.0), person="ann")
     kept = shop.show(new_id(shop.now), person="bob")
-    assert forgetting.erase_user(shop.writer, "ann").impressions == 4
+    assert retention.erase_user(shop.writer, "ann").impressions == 4
     assert shop.rows("SELECT id FROM impressions") == [(kept,)]
 
 
 def test_edges_are_times() -> None:
-    assert moment(edge(1_700_000_000.0)) == 1_700_000_000.0
-    assert edge(1.0) < new_id(1.0) < edge(1.5) < new_id(1.5)
+    assert prefix_time(time_prefix(1_700_000_000.0)) == 1_700_000_000.0
+    assert time_prefix(1.0) < new_id(1.0) < time_prefix(1.5) < new_id(1.5)

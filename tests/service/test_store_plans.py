@@ -18,25 +18,14 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 
-from rankloop.service.storage import (
-    backfill,
-    counting,
-    experiments,
-    forgetting,
-    lineage,
-    log,
-    partitions,
-    quarantine,
-    requests,
-    settled,
-    tombstones,
-    users,
-)
-from rankloop.service.storage import shown as latest
-from rankloop.service.storage.backfill import PastList
-from rankloop.service.storage.database import Appended, Connection, Row
-from rankloop.service.storage.log import NewEvent, NewImpression, new_id
-from rankloop.service.storage.times import edge
+from rankloop.service.storage import counters, events, experiments, outcomes, partitions, quarantine, rankers, retention
+from rankloop.service.storage import ids as stored_ids
+from rankloop.service.storage import impressions as latest
+from rankloop.service.storage.database import Connection, Insert, Row
+from rankloop.service.storage.events import NewEvent
+from rankloop.service.storage.ids import new_id, time_prefix
+from rankloop.service.storage.impressions import NewImpression
+from rankloop.service.storage.outcomes import AdoptedImpression
 from rankloop.service.storage.writer import Writer
 from rankloop.wire.calls import FeedbackEvent
 from tests.service.conftest import Postgres
@@ -59,7 +48,7 @@ class Said(NamedTuple):
 class Recorder(Connection):
     """A connection that remembers what is said to it."""
 
-    lock_rows, whole, by_time = " FOR UPDATE", False, True
+    lock_rows, partitioned = " FOR UPDATE", True
 
     def __init__(self, real: Connection) -> None:
         self._real = real
@@ -77,8 +66,8 @@ class Recorder(Connection):
         self.said.append(Said(sql, tuple(parameters[0])))
         return self._real.many(sql, parameters)
 
-    def among(self, values: Sequence[Any]) -> tuple[str, Sequence[Any]]:
-        return self._real.among(values)
+    def in_values(self, values: Sequence[Any]) -> tuple[str, Sequence[Any]]:
+        return self._real.in_values(values)
 
     def by_request(self, columns: str, pairs: Sequence[tuple[str, str]], start: str) -> list[Row]:
         return type(self._real).by_request(self, columns, pairs, start)
@@ -86,7 +75,7 @@ class Recorder(Connection):
     def by_event(self, ids: Sequence[str], start: str) -> list[Row]:
         return type(self._real).by_event(self, ids, start)
 
-    def append(self, what: Appended, values: Sequence[Sequence[Any]]) -> int:
+    def append(self, what: Insert, values: Sequence[Sequence[Any]]) -> int:
         self.said.append(Said(what.sql, tuple(values[0])))
         return self._real.append(what, values)
 
@@ -105,17 +94,17 @@ class Filled:
         self.now = store.now = time.time()
         store.ranker("shop")
         store.ranker("other")
-        first = partitions.moment(store.see(partitions.listed)[0].start)
-        real = store.database.connect(hurried=False)
+        first = stored_ids.prefix_time(store.see(partitions.list_partitions)[0].start)
+        real = store.database.connect(time_limits=False)
         with real.transaction():
             for day in range(DAYS, 0, -1):
                 start = first - day * DAY
-                partitions._make_from(real, start, start + DAY)
+                partitions._create_from(real, start, start + DAY)
                 self._fill(real, start, (DAYS - day) * LISTS)
             self._fill(real, first, DAYS * LISTS)
-            real.run("UPDATE heads SET next_seq = ?", (DAYS + 1) * LISTS)
+            real.run("UPDATE log_offsets SET next_seq = ?", (DAYS + 1) * LISTS)
             real.run("UPDATE snapshots SET seq = ?", (DAYS + 1) * LISTS - 100)
-        partitions.make_ahead(real, self.now, 24)
+        partitions.create_ahead(real, self.now, 24)
         real.run("ANALYZE impressions, events, outcomes")
         self.connection = Recorder(real)
         self.ids = [row[0] for row in real.rows("SELECT id FROM impressions ORDER BY id")]
@@ -125,10 +114,10 @@ class Filled:
         own = "? || lpad(to_hex(i), 16, '0')"
         columns = "id, ranker, epoch, number, created, closes, person, request_id, digest, learn, body, answer, shown, "
         real.run(
-            f"INSERT INTO impressions ({columns}seen, open, seq) SELECT {own}, 'shop', 1, i, ? + i, ? + i, "
+            f"INSERT INTO impressions ({columns}feedback, open, seq) SELECT {own}, 'shop', 1, i, ? + i, ? + i, "
             f"'p' || mod(i, 500), 'r' || ? || i, '', 1, 'body', ?, '[1,2]', '[1,0]', 0, ? + i "
             f"FROM generate_series(0, {LISTS - 1}) i",
-            edge(start),
+            time_prefix(start),
             start,
             start,
             str(seq),
@@ -138,7 +127,7 @@ class Filled:
         real.run(
             f"INSERT INTO events SELECT 'e' || ? || i, {own}, ?, 'accepted', ? FROM generate_series(0, {LISTS - 1}) i",
             str(seq),
-            edge(start),
+            time_prefix(start),
             start,
             b"a" * 200,
         )
@@ -146,7 +135,7 @@ class Filled:
             "INSERT INTO outcomes (ranker, seq, impression_id, kind, learn, feedback, created) "
             f"SELECT 'shop', ? + i, {own}, 'final', 1, '[1,0]', ? FROM generate_series(0, {LISTS - 1}) i",
             seq,
-            edge(start),
+            time_prefix(start),
             start,
         )
 
@@ -206,69 +195,74 @@ def event(own: str, name: str) -> NewEvent:
 
 
 def _report(f: Filled, own: str) -> Any:
-    return log.add_events(f.connection, [event(own, "fresh")], f.now, KINDS)
+    return events.add_events(f.connection, [event(own, "fresh")], f.now, KINDS)
 
 
 def _discard(f: Filled) -> Any:
-    log.discard_impressions(f.connection, f.open[:1])
+    latest.discard_impressions(f.connection, f.open[:1])
     return f.open
 
 
 def _erase(f: Filled) -> Any:
     writer: Writer = Direct(f.connection)  # type: ignore[assignment]
-    return forgetting.erase_user(writer, "p7")
+    return retention.erase_user(writer, "p7")
 
 
 def _export(f: Filled) -> Any:
-    return users.impressions(f.connection, users.impression_ids(f.connection, "p7", "", 50))
+    return retention.user_impressions(f.connection, retention.user_impression_ids(f.connection, "p7", "", 50))
 
 
 def _import(f: Filled) -> Any:
     epoch = f.store.row("shop").epoch
-    return backfill.add(f.connection, "shop", epoch, [PastList("k", None, [1, 2], [1.0, 0.0], b"body")], f.now)
+    return outcomes.backfill(
+        f.connection, "shop", epoch, [AdoptedImpression("k", None, [1, 2], [1.0, 0.0], b"body")], f.now
+    )
 
 
 def _sweep_old(f: Filled) -> Any:
-    return [forgetting.sweep(f.connection, f.now - 5 * DAY, 50)]
+    return [retention.delete_old(f.connection, f.now - 5 * DAY, 50)]
 
 
 def _bury(f: Filled) -> Any:
-    tombstones.bury(f.connection, "shop", f.now)
-    lists = tombstones.clear(f.connection, 50)
+    rankers.delete_ranker(f.connection, "shop", f.now)
+    lists = rankers.delete_remains(f.connection, 50)
     f.connection._real.run("DELETE FROM impressions WHERE ranker = 'shop'")
-    return lists, tombstones.clear(f.connection, 50)
+    return lists, rankers.delete_remains(f.connection, 50)
 
 
 def _covered(f: Filled) -> Any:
-    return partitions.covered(f.connection, partitions.listed(f.connection)[0])
+    return partitions.is_covered(f.connection, partitions.list_partitions(f.connection)[0])
 
 
 OLD = 3 * LISTS + 7  # a list of some days ago
 CALLS: dict[str, tuple[int, Callable[[Filled], Any]]] = {
-    "a list": (LATELY, lambda f: log.add_impressions(f.connection, [impression(f, 1)])),
+    "a list": (LATELY, lambda f: latest.add_impressions(f.connection, [impression(f, 1)])),
     "a list asked for again": (
         ALL,
-        lambda f: log.add_impressions(f.connection, [impression(f, 2), impression(f, 2), impression(f, 3)]),
+        lambda f: latest.add_impressions(f.connection, [impression(f, 2), impression(f, 2), impression(f, 3)]),
     ),
     "an answer given up on": (ONE, _discard),
     "an event": (LATELY, lambda f: _report(f, f.open[0])),
     "an event on an old list": (LATELY, lambda f: _report(f, f.ids[OLD])),
-    "windows that end": (ALL, lambda f: log.close_windows(f.connection, f.now + 60, KINDS)),
-    "whether windows end": (ALL, lambda f: log.due(f.connection, f.now + 60)),
-    "open lists": (ALL, lambda f: log.open_counts(f.connection)),
-    "oldest open list": (ALL, lambda f: log.oldest_open(f.connection)),
-    "settled lists": (ALL, lambda f: settled.rows(f.connection, "shop", LISTS, LISTS + 64)),
-    "what is to be learned": (LATELY, lambda f: log.outcomes_from(f.connection, "shop", DAYS * LISTS + 2900)),
-    "what is to be counted": (LATELY, lambda f: counting.noted_from(f.connection, "shop", DAYS * LISTS + 2900, 256)),
+    "windows that end": (ALL, lambda f: outcomes.close_windows(f.connection, f.now + 60, KINDS)),
+    "whether windows end": (ALL, lambda f: outcomes.any_window_ended(f.connection, f.now + 60)),
+    "open lists": (ALL, lambda f: latest.open_counts(f.connection)),
+    "oldest open list": (ALL, lambda f: latest.oldest_open(f.connection)),
+    "settled lists": (ALL, lambda f: outcomes.export_outcomes(f.connection, "shop", LISTS, LISTS + 64)),
+    "what is to be learned": (LATELY, lambda f: outcomes.outcomes_from(f.connection, "shop", DAYS * LISTS + 2900)),
+    "what is to be counted": (
+        LATELY,
+        lambda f: counters.counter_inputs(f.connection, "shop", DAYS * LISTS + 2900, 256),
+    ),
     "an experiment's lists": (
         LATELY,
-        lambda f: [experiments.seen_from(f.connection, "shop", 1, DAYS * LISTS, (DAYS + 1) * LISTS, 256)],
+        lambda f: [experiments.interleaved_outcomes(f.connection, "shop", 1, DAYS * LISTS, (DAYS + 1) * LISTS, 256)],
     ),
-    "lists by request": (LATELY, lambda f: requests.shown(f.connection, ["shop"], [f"r{DAYS * LISTS}7"])),
-    "lists by an old request": (ALL, lambda f: requests.shown(f.connection, ["shop"], [f"r{3 * LISTS}7"])),
-    "the latest lists": (ALL, lambda f: latest.newest(f.connection, "shop", 20)),
+    "lists by request": (LATELY, lambda f: latest.find_impressions(f.connection, ["shop"], [f"r{DAYS * LISTS}7"])),
+    "lists by an old request": (ALL, lambda f: latest.find_impressions(f.connection, ["shop"], [f"r{3 * LISTS}7"])),
+    "the latest lists": (ALL, lambda f: latest.latest_impressions(f.connection, "shop", 20)),
     "the latest bodies": (ALL, lambda f: latest.latest_bodies(f.connection, "shop", 1, 20)),
-    "bodies since": (ALL, lambda f: latest.newest_bodies(f.connection, "shop", 1, f.now - 30 * DAY, 8)),
+    "bodies since": (ALL, lambda f: latest.latest_learned_bodies(f.connection, "shop", 1, f.now - 30 * DAY, 8)),
     "lists of another system": (ALL, _import),
     "a user forgotten": (ALL, _erase),
     "a user exported": (ALL, _export),
@@ -278,10 +272,12 @@ CALLS: dict[str, tuple[int, Callable[[Filled], Any]]] = {
     "an outcome passed over": (
         ALL,
         lambda f: [
-            quarantine.note(f.connection, f.store.row("shop"), "learn", (DAYS + 1) * LISTS - 50, "hung", f.now, 3, "me")
+            quarantine.add_failure(
+                f.connection, f.store.row("shop"), "learn", (DAYS + 1) * LISTS - 50, "hung", f.now, 3, "me"
+            )
         ],
     ),
-    "outcomes that are left": (ALL, lambda f: lineage.logged(f.connection, "shop", OLD, OLD + 50)),
+    "outcomes that are left": (ALL, lambda f: outcomes.count_outcomes(f.connection, "shop", OLD, OLD + 50)),
 }
 
 
@@ -328,8 +324,8 @@ def test_by_its_id_a_list_is_found_in_one_partition(filled: Filled) -> None:
     said = filled.connection.said
     said.clear()
     with filled.undone():
-        log.add_events(filled.connection, [event(filled.open[0], "fresh")], now, KINDS)
-        forgetting._delete(filled.connection, [own])
+        events.add_events(filled.connection, [event(filled.open[0], "fresh")], now, KINDS)
+        retention._delete(filled.connection, [own])
     by_id = [one for one in said if re.search(r"\b(impression_)?id( = ANY\(| IN \(| = )\?", one.sql)]
     assert len(by_id) >= 5
     for one in by_id:
@@ -341,7 +337,7 @@ def test_by_its_id_a_list_is_found_in_one_partition(filled: Filled) -> None:
     "call",
     [
         lambda c: latest.latest_bodies(c, "shop", 99, 20),
-        lambda c: latest.newest_bodies(c, "shop", 99, 0.0, 8),
+        lambda c: latest.latest_learned_bodies(c, "shop", 99, 0.0, 8),
     ],
     ids=["latest_bodies", "newest_bodies"],
 )
@@ -358,14 +354,14 @@ def test_what_is_to_be_learned_is_found_across_old_and_recent_lists(filled: Fill
     """Whether it is all among recent lists is told by the numbers; where one is missing, all partitions are asked."""
     head = (DAYS + 1) * LISTS
     with filled.undone():
-        numbers = [one.seq for one in log.outcomes_from(filled.connection, "shop", DAYS * LISTS - 100)]
+        numbers = [one.seq for one in outcomes.outcomes_from(filled.connection, "shop", DAYS * LISTS - 100)]
         assert numbers == list(range(DAYS * LISTS - 100, DAYS * LISTS + 156))
         real = filled.connection._real
         real.run("UPDATE outcomes SET impression_id = ? WHERE ranker = 'shop' AND seq = ?", filled.ids[5], head - 10)
         real.run("DELETE FROM outcomes WHERE ranker = 'shop' AND seq = ?", head - 5)
-        numbers = [one.seq for one in log.outcomes_from(filled.connection, "shop", head - 20)]
+        numbers = [one.seq for one in outcomes.outcomes_from(filled.connection, "shop", head - 20)]
         assert numbers == [*range(head - 20, head - 5), *range(head - 4, head)]
-        assert log.outcomes_from(filled.connection, "shop", head) == []
+        assert outcomes.outcomes_from(filled.connection, "shop", head) == []
 
 
 def test_the_list_of_plans_is_in_the_docs() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankloop.service.storage import requests
+from rankloop.service.storage import impressions
 from tests.service.stores import Store, ev, shop, statuses, store
 
 __all__ = ["shop", "store"]  # fixtures
@@ -14,19 +14,19 @@ def test_lists_are_found_by_request_and_by_their_own_id(shop: Store) -> None:
     two = shop.show(ranker="other", request_id="r1", shown=b"[7,8]")
     three = shop.show()
     names = ["r1", three, "nobody"]
-    found = shop.see(requests.shown, ["shop", "other"], names)
+    found = shop.see(impressions.find_impressions, ["shop", "other"], names)
     assert {name: sorted(each.id for each in lists) for name, lists in found.items()} == {
         "r1": sorted([one, two]),
         three: [three],
     }
     (first,) = [each for each in found["r1"] if each.id == two]
     assert (first.ranker, first.items, first.top, first.viewed) == ("other", frozenset({"7", "8"}), "7", None)
-    only = shop.see(requests.shown, ["other"], names)
+    only = shop.see(impressions.find_impressions, ["other"], names)
     assert [each.id for each in only.pop("r1")] == [two]
     assert only == {}
-    assert shop.see(requests.shown, [], names) == {}
+    assert shop.see(impressions.find_impressions, [], names) == {}
     many = [f"n{i}" for i in range(600)]
-    assert set(shop.see(requests.shown, ["shop"], [*many, "r1"])) == {"r1"}
+    assert set(shop.see(impressions.find_impressions, ["shop"], [*many, "r1"])) == {"r1"}
 
 
 def test_a_deferred_list_teaches_once_it_is_shown(shop: Store) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rankloop.service.storage import admin, experiments, states
+from rankloop.service.storage import experiments, rankers, snapshots
 from rankloop.service.storage.experiments import Tally
 from rankloop.wire.experiments import Evidence, ExperimentRequest
 from rankloop.wire.rankers import Guardrail, Spec
@@ -19,10 +19,10 @@ GUARDED: dict[str, Any] = {"exposure": "full", "guardrail": Guardrail(share=0.3,
 
 
 def begin(store: Store, name: str = "shop", **terms: Any) -> int:
-    return store.do(experiments.begin, store.row(name), "experiment", ExperimentRequest(**terms), store.now)
+    return store.do(experiments.start, store.row(name), "experiment", ExperimentRequest(**terms), store.now)
 
 
-def running(store: Store, name: str = "shop") -> list[experiments.Trial]:
+def running(store: Store, name: str = "shop") -> list[experiments.Experiment]:
     return store.see(experiments.running, name)
 
 
@@ -30,10 +30,10 @@ def change(store: Store, name: str = "shop", **spec: Any) -> bool:
     """As a PUT does."""
 
     def work(connection: Any) -> bool:
-        row = admin.ranker(connection, name)
+        row = rankers.get_ranker(connection, name)
         assert row is not None
-        admin.change_spec(connection, name, msgspec.structs.replace(row.spec, **spec))
-        return experiments.settle(connection, name, store.now)
+        rankers.set_spec(connection, name, msgspec.structs.replace(row.spec, **spec))
+        return experiments.reconcile(connection, name, store.now)
 
     return store.do(work)
 
@@ -49,8 +49,8 @@ def test_an_experiment_comes_back_as_it_began(shop: Store) -> None:
     assert shop.row().revision > before  # other processes look
     shop.ranker("other")
     assert begin(shop, "other") == 1  # numbers are each ranker's own
-    assert shop.see(experiments.trial, "shop", 2) is None
-    assert shop.see(experiments.trial, "shop", 1) == found
+    assert shop.see(experiments.get_experiment, "shop", 2) is None
+    assert shop.see(experiments.get_experiment, "shop", 1) == found
 
 
 def test_it_ends_once(shop: Store) -> None:
@@ -58,23 +58,23 @@ def test_it_ends_once(shop: Store) -> None:
     shop.now = 1010.0
     assert shop.do(experiments.end, "shop", 1, "enough", shop.now)
     assert not shop.do(experiments.end, "shop", 1, "again", 1020.0)
-    found = shop.see(experiments.trial, "shop", 1)
+    found = shop.see(experiments.get_experiment, "shop", 1)
     assert found is not None
     assert (found.state, found.reason, found.ended) == ("stopped", "enough", 1010.0)
     assert running(shop) == []
     assert begin(shop) == 2
-    assert [one.id for one in shop.see(experiments.trials, "shop")] == [2, 1]
+    assert [one.id for one in shop.see(experiments.list_experiments, "shop")] == [2, 1]
 
 
 @pytest.mark.parametrize("exposure", ["bounded", "full"])
 def test_a_guardrail_begins_where_one_is_wanted(store: Store, exposure: str) -> None:
     store.ranker(exposure=exposure, guardrail=Guardrail(share=0.3, alpha=0.1))
-    assert experiments.unsettled(store.row(), running(store))
-    assert store.do(experiments.settle, "shop", store.now)
+    assert experiments.needs_reconcile(store.row(), running(store))
+    assert store.do(experiments.reconcile, "shop", store.now)
     (found,) = running(store)
     assert (found.kind, found.terms) == ("guardrail", ExperimentRequest(share=0.3, alpha=0.1, exposure=exposure))  # type: ignore[arg-type]
     revision = store.row().revision
-    assert not store.do(experiments.settle, "shop", store.now)  # nothing to do is nothing done
+    assert not store.do(experiments.reconcile, "shop", store.now)  # nothing to do is nothing done
     assert store.row().revision == revision
 
 
@@ -82,7 +82,7 @@ def test_none_begins_where_none_is_wanted(store: Store) -> None:
     store.ranker("shadow", guardrail=Guardrail())
     store.ranker("unguarded", exposure="full", guardrail=None)
     for name in ("shadow", "unguarded", "nobody"):
-        assert not store.do(experiments.settle, name, store.now)
+        assert not store.do(experiments.reconcile, name, store.now)
         assert running(store, name) == []
 
 
@@ -98,11 +98,11 @@ def test_none_begins_where_none_is_wanted(store: Store) -> None:
 )
 def test_what_is_about_something_else_ends(store: Store, spec: dict[str, Any], reason: str) -> None:
     store.ranker(**GUARDED)
-    store.do(experiments.settle, "shop", store.now)
+    store.do(experiments.reconcile, "shop", store.now)
     begin(store)
     store.now = 1005.0
     assert change(store, **spec)
-    first, second = (store.see(experiments.trial, "shop", number) for number in (1, 2))
+    first, second = (store.see(experiments.get_experiment, "shop", number) for number in (1, 2))
     assert first is not None
     assert second is not None
     assert (first.state, first.ended) == ("stopped", 1005.0)
@@ -110,30 +110,30 @@ def test_what_is_about_something_else_ends(store: Store, spec: dict[str, Any], r
     assert (second.state == "running") == ("guardrail" in spec)  # an experiment does not care for the guardrail
     left = [one for one in running(store) if one.kind == "guardrail"]
     row = store.row()
-    assert [one.terms for one in left] == [terms for terms in [experiments.guard_terms(row)] if terms is not None]
-    assert not experiments.unsettled(row, running(store))
+    assert [one.terms for one in left] == [terms for terms in [experiments.guardrail_request(row)] if terms is not None]
+    assert not experiments.needs_reconcile(row, running(store))
 
 
 def test_what_does_not_matter_ends_nothing(store: Store) -> None:
     store.ranker(**GUARDED)
-    store.do(experiments.settle, "shop", store.now)
+    store.do(experiments.reconcile, "shop", store.now)
     begin(store)
     assert not change(store, k=3, window_seconds=5.0, silence="ignore", timeout_ms=50.0)
-    store.do(admin.set_learning, "shop", False)
-    assert not store.do(experiments.settle, "shop", store.now)
+    store.do(rankers.set_learning, "shop", False)
+    assert not store.do(experiments.reconcile, "shop", store.now)
     assert [one.id for one in running(store)] == [1, 2]
 
 
 def test_promotion_rollback_and_reset_end_it(store: Store) -> None:
     store.ranker(**GUARDED)
-    store.do(experiments.settle, "shop", store.now)
+    store.do(experiments.reconcile, "shop", store.now)
     begin(store)
-    store.do(admin.set_serving, "shop", 4)
-    assert store.do(experiments.settle, "shop", store.now)
+    store.do(rankers.set_serving, "shop", 4)
+    assert store.do(experiments.reconcile, "shop", store.now)
     begin(store)
-    store.do(states.replace_state, "shop", b"other", store.now, reset=False)
-    assert store.do(experiments.settle, "shop", store.now)
-    reasons = [one.reason for one in reversed(store.see(experiments.trials, "shop"))]
+    store.do(snapshots.replace_state, "shop", b"other", store.now, reset=False)
+    assert store.do(experiments.reconcile, "shop", store.now)
+    reasons = [one.reason for one in reversed(store.see(experiments.list_experiments, "shop"))]
     assert reasons[0] == reasons[1] == "the ranker has changed: the version served"
     assert [one.kind for one in running(store)] == ["guardrail"]
 
@@ -151,14 +151,14 @@ def test_lists_are_found_in_order_and_only_its_own(shop: Store) -> None:
     shop.now = 1003.0
     for name, clicks in {"d": ["a"], "c": ["a"], "b": ["c"], "a": []}.items():
         shop.send(ev(f"e{name}", name, clicks, final=True))
-    found = shop.see(experiments.seen_from, "shop", number, 0, 4, 100)
+    found = shop.see(experiments.interleaved_outcomes, "shop", number, 0, 4, 100)
     assert [(one.seq, one.credit, one.values, one.when) for one in found] == [
         (0, [-1.0, 0.0, 1.0], [1.0, 0.0, 0.0], 1003.0),
         (3, [1.0, 0.0, -1.0], [0.0, 0.0, 0.0], 1003.0),
     ]
-    assert [one.seq for one in shop.see(experiments.seen_from, "shop", number, 0, 3, 100)] == [0]
-    assert [one.seq for one in shop.see(experiments.seen_from, "shop", number, 1, 4, 100)] == [3]
-    assert [one.seq for one in shop.see(experiments.seen_from, "shop", number, 0, 4, 1)] == [0]
+    assert [one.seq for one in shop.see(experiments.interleaved_outcomes, "shop", number, 0, 3, 100)] == [0]
+    assert [one.seq for one in shop.see(experiments.interleaved_outcomes, "shop", number, 1, 4, 100)] == [3]
+    assert [one.seq for one in shop.see(experiments.interleaved_outcomes, "shop", number, 0, 4, 1)] == [0]
 
 
 def test_a_tally_replaces_only_the_one_it_was_counted_on_from(shop: Store) -> None:
@@ -170,7 +170,7 @@ def test_a_tally_replaces_only_the_one_it_was_counted_on_from(shop: Store) -> No
     assert (after.tally.lists, after.next_seq) == (5, 9)
     shop.do(experiments.end, "shop", 1, "enough", shop.now)
     assert not shop.do(experiments.save_tally, after, Tally(lists=7), 11)  # it has ended
-    found = shop.see(experiments.trial, "shop", 1)
+    found = shop.see(experiments.get_experiment, "shop", 1)
     assert found is not None
     assert found.tally.lists == 5
 
@@ -181,7 +181,7 @@ WORSE = Tally(lists=120, verdict="worse", evidence=EVIDENCE)
 
 def test_a_demotion_happens_once_and_wholly(store: Store) -> None:
     store.ranker(**GUARDED)
-    store.do(experiments.settle, "shop", store.now)
+    store.do(experiments.reconcile, "shop", store.now)
     begin(store)
     guard = running(store)[0]
     revision = store.row().revision
@@ -191,7 +191,7 @@ def test_a_demotion_happens_once_and_wholly(store: Store) -> None:
     assert (row.spec.exposure, row.spec.guardrail) == ("shadow", Guardrail(share=0.3, alpha=0.1))
     assert row.revision > revision
     assert running(store) == []  # the experiment, too: users are to see the base order
-    found = store.see(experiments.trial, "shop", guard.id)
+    found = store.see(experiments.get_experiment, "shop", guard.id)
     assert found is not None
     assert (found.state, found.ended, found.next_seq, found.tally) == ("demoted", 1002.0, 300, WORSE)
     assert store.see(experiments.demotions) == {"shop": EVIDENCE}
@@ -205,7 +205,7 @@ def test_a_demotion_happens_once_and_wholly(store: Store) -> None:
 
 def test_a_guardrail_that_has_ended_demotes_nobody(store: Store) -> None:
     store.ranker(**GUARDED)
-    store.do(experiments.settle, "shop", store.now)
+    store.do(experiments.reconcile, "shop", store.now)
     (guard,) = running(store)
     change(store, guardrail=None)
     assert not store.do(experiments.demote, guard, WORSE, 300, store.now)
@@ -214,20 +214,20 @@ def test_a_guardrail_that_has_ended_demotes_nobody(store: Store) -> None:
 
 def test_deleting_a_ranker_deletes_its_experiments(store: Store) -> None:
     store.ranker(**GUARDED)
-    store.do(experiments.settle, "shop", store.now)
+    store.do(experiments.reconcile, "shop", store.now)
     assert store.delete("shop")
     assert store.count("experiments") == 0
 
 
 def test_a_version_that_is_tried_is_kept(shop: Store) -> None:
     for _ in range(4):
-        shop.do(states.keep_version, "shop", "by the clock", shop.now, automatic=True)
+        shop.do(snapshots.keep_version, "shop", "by the clock", shop.now, automatic=True)
     begin(shop, against=2)
-    shop.do(states.drop_old_versions, "shop", 1)
-    assert [one.version for one in shop.see(states.versions, "shop")] == [4, 2]
+    shop.do(snapshots.delete_old_versions, "shop", 1)
+    assert [one.version for one in shop.see(snapshots.versions, "shop")] == [4, 2]
     shop.do(experiments.end, "shop", 1, "enough", shop.now)
-    shop.do(states.drop_old_versions, "shop", 1)
-    assert [one.version for one in shop.see(states.versions, "shop")] == [4]
+    shop.do(snapshots.delete_old_versions, "shop", 1)
+    assert [one.version for one in shop.see(snapshots.versions, "shop")] == [4]
 
 
 def test_specs_of_an_older_release_load(store: Store) -> None:

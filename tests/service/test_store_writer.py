@@ -17,9 +17,11 @@ import pytest
 
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.settings import Settings
-from rankloop.service.storage import admin, log, schema
+from rankloop.service.storage import impressions, leases, schema
+from rankloop.service.storage import outcomes as stored_outcomes
+from rankloop.service.storage import rankers as stored_rankers
 from rankloop.service.storage.database import Connection, Retryable, open_database
-from rankloop.service.storage.log import Stored
+from rankloop.service.storage.impressions import StoredAnswer
 from rankloop.service.storage.sqlite import SQLiteConnection
 from rankloop.wire.calls import Receipt
 from tests.service.conftest import Postgres
@@ -68,7 +70,7 @@ def test_many_large_requests_in_one_commit(shop: Store) -> None:
 def test_many_large_requests_that_close_in_one_commit(shop: Store) -> None:
     names = [f"imp{i}" for i in range(6000)]
     for start in range(0, len(names), 500):
-        shop.do(log.add_impressions, [shop.new(name) for name in names[start : start + 500]])
+        shop.do(impressions.add_impressions, [shop.new(name) for name in names[start : start + 500]])
     shop.do(lower_limit)
     go = held_up(shop)
     writes = [
@@ -120,14 +122,14 @@ def test_one_bad_write_does_not_spoil_the_others(shop: Store) -> None:
 def test_reading_never_waits_for_whoever_writes(shop: Store) -> None:
     tries = iter([Retryable("a hiccup"), None])
 
-    def moody(connection: Connection) -> list[admin.Ranker]:
+    def moody(connection: Connection) -> list[stored_rankers.Ranker]:
         if error := next(tries):
             raise error
-        return admin.rankers(connection)
+        return stored_rankers.list_rankers(connection)
 
     assert len(shop.see(moody)) == 1  # tried again, on another connection
     go = held_up(shop)  # a transaction that does not end
-    assert [row.name for row in shop.see(admin.rankers)] == ["shop"]
+    assert [row.name for row in shop.see(stored_rankers.list_rankers)] == ["shop"]
     go.set()
 
 
@@ -143,7 +145,7 @@ def test_a_missing_server_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable):
         schema.migrate(database, patience=0.1)
     with pytest.raises(StoreUnavailable):
-        database.read(admin.rankers)
+        database.read(stored_rankers.list_rankers)
 
 
 # -- several processes at once -------------------------------------------------------------------------------------
@@ -166,7 +168,7 @@ def together(stores: Sequence[Store], work: Callable[[int, Store], T]) -> list[T
         try:
             return work(number, stores[number])
         finally:
-            stores[number].database.forget()
+            stores[number].database.close_thread()
 
     with ThreadPoolExecutor(len(stores)) as pool:
         return [job.result() for job in [pool.submit(one, number) for number in range(len(stores))]]
@@ -177,7 +179,7 @@ def test_sequence_numbers_have_no_gap_under_concurrent_writers(crowd: list[Store
     for ranker in rankers:
         crowd[0].ranker(ranker)
     names = {f"{ranker}-{i}": ranker for ranker in rankers for i in range(40)}
-    crowd[0].do(log.add_impressions, [crowd[0].new(name, ranker=ranker) for name, ranker in names.items()])
+    crowd[0].do(impressions.add_impressions, [crowd[0].new(name, ranker=ranker) for name, ranker in names.items()])
 
     def work(number: int, store: Store) -> list[Receipt]:
         """Every writer reports on every list: a click of its own, and the end, which has the same id for all."""
@@ -232,7 +234,7 @@ def test_one_event_id_for_two_impressions_by_two_processes(crowd: list[Store]) -
 def test_one_request_id_by_four_processes(crowd: list[Store]) -> None:
     crowd[0].ranker()
 
-    def work(number: int, store: Store) -> list[Stored]:
+    def work(number: int, store: Store) -> list[StoredAnswer]:
         news = [store.new(f"imp-{number}-{i}", request_id=f"r{i}") for i in range(30)]
         return [write.future.result(PATIENCE) for write in [store.writer.impression(new) for new in news]]
 
@@ -245,13 +247,13 @@ def test_one_request_id_by_four_processes(crowd: list[Store]) -> None:
 def test_windows_close_while_the_last_events_come(crowd: list[Store]) -> None:
     crowd[0].ranker()
     names = [f"imp{i}" for i in range(60)]
-    crowd[0].do(log.add_impressions, [crowd[0].new(name) for name in names])
+    crowd[0].do(impressions.add_impressions, [crowd[0].new(name) for name in names])
 
     def work(number: int, store: Store) -> list[str]:
         store.now += 10
         if number < 2:
             closed = 0
-            while closings := store.do(log.close_windows, store.now, KINDS, limit=5):
+            while closings := store.do(stored_outcomes.close_windows, store.now, KINDS, limit=5):
                 closed += len(closings)
             return ["closed"] * closed
         mine = names[number % 2 :: 2]
@@ -269,16 +271,16 @@ def test_windows_close_while_the_last_events_come(crowd: list[Store]) -> None:
 
 def test_numbers_are_never_given_twice(crowd: list[Store]) -> None:
     crowd[0].ranker()
-    found = together(crowd, lambda _, store: [store.do(log.reserve_numbers, "shop", 10) for _ in range(25)])
+    found = together(crowd, lambda _, store: [store.do(impressions.reserve_numbers, "shop", 10) for _ in range(25)])
     assert sorted(first for some in found for first in some if first is not None) == list(range(0, 1000, 10))
 
 
 def test_a_lease_is_taken_by_one(crowd: list[Store]) -> None:
-    assert sorted(together(crowd, lambda n, store: store.do(admin.take_lease, "shop", f"w{n}", None))) == [
+    assert sorted(together(crowd, lambda n, store: store.do(leases.take_lease, "shop", f"w{n}", None))) == [
         False
     ] * 3 + [True]
-    ((holder, beat),) = crowd[0].see(admin.leases).values()
-    taken = together(crowd, lambda n, store: store.do(admin.take_lease, "shop", f"next{n}", (holder, beat)))
+    ((holder, beat),) = crowd[0].see(leases.list_leases).values()
+    taken = together(crowd, lambda n, store: store.do(leases.take_lease, "shop", f"next{n}", (holder, beat)))
     assert sorted(taken) == [False] * 3 + [True]
 
 
@@ -292,9 +294,9 @@ def test_many_statements_are_one_message_to_postgresql(postgres: Postgres, monke
 
         monkeypatch.setattr("psycopg.Connection.pipeline", must_not)
         rows = [(f"it's \\ {i}", bytes([i, 0, 255 - i])) for i in range(3)]
-        sql = "INSERT INTO snapshot_parts (ranker, generation, seq, part, state) VALUES (?, 0, 0, 1, ?)"
+        sql = "INSERT INTO snapshot_chunks (ranker, generation, seq, chunk, state) VALUES (?, 0, 0, 1, ?)"
         assert store.do(lambda c: c.many(sql, rows)) == 3
         assert store.do(lambda c: c.many(sql, [])) == 0
-        assert sorted(store.rows("SELECT ranker, state FROM snapshot_parts")) == rows
-        gone = store.do(lambda c: c.many("DELETE FROM snapshot_parts WHERE ranker = ?", [(row[0],) for row in rows]))
+        assert sorted(store.rows("SELECT ranker, state FROM snapshot_chunks")) == rows
+        gone = store.do(lambda c: c.many("DELETE FROM snapshot_chunks WHERE ranker = ?", [(row[0],) for row in rows]))
         assert gone == 3

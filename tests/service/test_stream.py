@@ -85,7 +85,7 @@ def test_restart_rollback_and_replay_give_the_same_bits(learner: str, tmp_path: 
         number = keep(service, "shop")
         states[number] = service.state("shop")
         bodies = service.engine.database.read(lambda c: c.rows("SELECT body FROM impressions LIMIT 3"))
-        service.engine.database.forget()
+        service.engine.database.close_thread()
         for (body,) in bodies:
             rows = codec.load_impression(bytes(body)).features
             assert rows is not None
@@ -178,7 +178,7 @@ def test_the_default_ranker_is_exported_to_each_engine_and_scored_there(tmp_path
         spec = service.status("shop")["spec"]
         assert (spec["learner"], spec["normalisation"], spec["parameters"]["start"]) == ("hybrid", "stream", "base")
         ((stored,),) = service.engine.database.read(lambda c: c.rows("SELECT spec FROM rankers"))
-        service.engine.database.forget()
+        service.engine.database.close_thread()
         assert json.loads(stored)["normalisation"] == "stream"  # spelled out: a later default does not change it
         fine(service.http.patch("/v1/rankers/shop", json={"timeout_ms": 60_000.0}))
         teach(service, "shop", 70, 0)  # more than until which values are cut

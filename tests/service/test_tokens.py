@@ -14,8 +14,8 @@ from rankloop.service.access import SETTLED, Claim, Tokens
 from rankloop.service.errors import BadToken
 from rankloop.service.storage import keys as stored
 from rankloop.service.storage import open_database, schema
+from rankloop.service.storage.impressions import latest_impressions
 from rankloop.service.storage.keys import LONGEST, Secret
-from rankloop.service.storage.shown import newest
 from tests.service.app_fixtures import Clock, Service, fine, items, refused, until
 
 KEY = "key-0123456789abcdef"
@@ -62,8 +62,8 @@ def test_a_browser_reports_views_and_rewards(shop: Shop) -> None:
         {"token": answer["token"], "event_id": "x", "rewards": {"i1": 7.0}},
     ]
     assert fine(shop.send(events))["counts"] == {"accepted": 2, "rejected": 1}
-    (found,) = shop.service.engine.database.read(lambda connection: newest(connection, "shop", 1))
-    assert (found.viewed, found.seen) == (3, [0.0, 0.5, 0.0])
+    (found,) = shop.service.engine.database.read(lambda connection: latest_impressions(connection, "shop", 1))
+    assert (found.viewed, found.feedback) == (3, [0.0, 0.5, 0.0])
 
 
 def test_a_browser_reports_on_its_list_without_a_key(shop: Shop) -> None:

@@ -220,8 +220,8 @@ def test_a_read_only_sqlite_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyP
             assert one.impression_id is not None
             monkeypatch.setattr(engine.database, "connect", read_only)
             engine.writer.do(lambda connection: connection.run("PRAGMA query_only = 1"))
-            assert engine.writer._here is not None
-            engine.writer._here.run("PRAGMA query_only = 1")
+            assert engine.writer._loop_connection is not None
+            engine.writer._loop_connection.run("PRAGMA query_only = 1")
             with pytest.raises(StoreUnavailable):
                 await click(engine, "e1", one)
             fallback = await rank(engine)

@@ -16,7 +16,7 @@ from rankloop.cli import main
 from rankloop.core.errors import InvalidParameter
 from rankloop.service.control import users
 from rankloop.service.settings import Settings
-from rankloop.service.storage import admin, counting
+from rankloop.service.storage import counters, leases
 from rankloop.service.supervisor.run import opened
 from tests.service.app_fixtures import Service, fine, items, names, refused, until
 
@@ -168,9 +168,9 @@ def test_no_byte_of_the_id_is_left_in_the_file(filled: str, capsys: pytest.Captu
     found = erased(filled, capsys, "--vacuum")
     assert bytes_left(filled) == 0
     assert bytes_left(filled, "request of bob") > 0
-    assert not [one for one in found["remains"] if "catalogue_rows" in one["place"] or "forgotten" in one["place"]]
+    assert not [one for one in found["remains"] if "catalog_rows" in one["place"] or "erased_users" in one["place"]]
     with closing(sqlite3.connect(filled)) as connection:
-        assert connection.execute("SELECT COUNT(*) FROM forgotten").fetchone() == (0,)
+        assert connection.execute("SELECT COUNT(*) FROM erased_users").fetchone() == (0,)
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
@@ -179,9 +179,9 @@ def test_without_vacuum_only_the_bare_id_of_the_catalog_row_is_left(
 ) -> None:
     found = erased(filled, capsys)
     places = [one["place"].split(":")[0] for one in found["remains"]]
-    assert "catalogue_rows" in places
+    assert "catalog_rows" in places
     with closing(sqlite3.connect(filled)) as connection:
-        assert connection.execute("SELECT body FROM catalogue_rows WHERE id = ?", (USER,)).fetchall() == [(None,)]
+        assert connection.execute("SELECT body FROM catalog_rows WHERE id = ?", (USER,)).fetchall() == [(None,)]
     assert bytes_left(filled) <= 2  # the row and its index
 
 
@@ -235,7 +235,7 @@ def test_a_store_is_not_rewritten_beside_a_running_process(store_url: str, monke
     with opened(Settings(store=store_url)) as writer:
 
         def beat(_: float) -> None:
-            writer.do(lambda c: admin.beat(c, "worker", "machine", True))
+            writer.do(lambda c: leases.heartbeat(c, "worker", "machine", True))
 
         beat(0.0)
         monkeypatch.setattr(time, "sleep", beat)
@@ -243,7 +243,7 @@ def test_a_store_is_not_rewritten_beside_a_running_process(store_url: str, monke
             users.erase(writer, USER, 1000.0, lambda _, __: None, vacuum=True)
         monkeypatch.setattr(time, "sleep", lambda _: None)  # one that was killed does not beat
         users.erase(writer, USER, 1000.0, lambda _, __: None, vacuum=True)
-        assert writer.database.read(counting.forgotten) == []
+        assert writer.database.read(counters.erasures) == []
 
 
 def test_a_store_that_is_not_there_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ from rankloop.service.offline.replay import open_store, rebuild
 from rankloop.service.serving.engine import Engine
 from rankloop.service.settings import Settings
 from rankloop.service.storage import audit
-from rankloop.service.storage.backfill import Added
+from rankloop.service.storage.outcomes import Backfilled
 from tests.logged.logs import lists, write_json_lines
 from tests.service.app_fixtures import Body, Service, fine, names, refused, teach
 from tests.waiting import wait_for
@@ -148,7 +148,7 @@ def test_a_ranker_that_was_reset_meanwhile_takes_nothing(tmp_path: Path) -> None
         old = live.row._replace(epoch=live.row.epoch - 1)
         live.row = old
         with pytest.raises(Conflict):
-            warm_start.add(service.engine, live, [one], Action(service.engine, "warm", "shop"), Added(0, 0, 0))
+            warm_start.add(service.engine, live, [one], Action(service.engine, "warm", "shop"), Backfilled(0, 0, 0))
         assert service.status("shop")["closed_impressions"] == 0
 
 
@@ -199,7 +199,7 @@ def test_the_command_warms_a_store_without_a_service(tmp_path: Path, capsys: pyt
         found = rebuild(database, "shop")
         assert (found.learned, found.equal) == (700, True)
         assert [one.name for one in found.compared] == ["snapshot"]
-        entries = database.read(lambda connection: audit.listed(connection, 10))
+        entries = database.read(lambda connection: audit.entries(connection, 10))
     assert [(one.who, one.action, one.text.split()[0]) for one in entries if one.action == "warm"] == [
         (audit.COMMAND, "warm", "100"),
         (audit.COMMAND, "warm", "600"),

@@ -371,7 +371,7 @@ def test_the_keeper_writes_by_itself_and_what_is_left_is_written_at_the_end(tmp_
         until(lambda: bool(fine(service.http.get("/v1/rankers/kept/series"))["points"]), "the keeper to write")
         service.rank("kept", items(5))
     with sqlite3.connect(tmp_path / "end.db") as database:
-        bodies = [row[0] for row in database.execute("SELECT body FROM series WHERE step = 600")]
+        bodies = [row[0] for row in database.execute("SELECT body FROM metric_history WHERE step = 600")]
     assert sum(json.loads(body)["lists"] for body in bodies) == 2
 
 

@@ -31,7 +31,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def waiting(service: Service) -> int:
-    return len(read(service.engine.settings.store, "SELECT id FROM notices"))
+    return len(read(service.engine.settings.store, "SELECT id FROM webhook_outbox"))
 
 
 def test_it_is_told_of_a_demotion_again_until_it_says_yes(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from rankloop.core.rng import Rng
 from rankloop.core.scaling import standardized
 from rankloop.core.types import Array, Feedback
 from rankloop.service.ranking import model as models
-from rankloop.service.storage import admin, log, open_database, states
-from rankloop.service.storage.deduplication import SEPARATOR
+from rankloop.service.storage import open_database, rankers, snapshots
+from rankloop.service.storage import outcomes as stored_outcomes
+from rankloop.service.storage.events import SEPARATOR
 from rankloop.service.training.fold import Fold
 from tests.service.running import Load
 
@@ -58,7 +59,7 @@ def check_log(url: str, ranker: str, loads: Sequence[Load]) -> int:
     outcomes = read(
         url, "SELECT seq, impression_id, kind, feedback FROM outcomes WHERE ranker = ? ORDER BY seq", ranker
     )
-    ((head,),) = read(url, "SELECT next_seq FROM heads WHERE ranker = ?", ranker)
+    ((head,),) = read(url, "SELECT next_seq FROM log_offsets WHERE ranker = ?", ranker)
 
     # Numbers: of outcomes without a gap, of impressions never twice (their random numbers hang on it).
     assert [row[0] for row in outcomes] == list(range(head))
@@ -105,9 +106,9 @@ def check_log(url: str, ranker: str, loads: Sequence[Load]) -> int:
     return int(head)
 
 
-def snapshot_of(url: str, ranker: str) -> states.Snapshot:
+def snapshot_of(url: str, ranker: str) -> snapshots.Snapshot:
     database = open_database(url)
-    found = database.read(lambda c: states.snapshot(c, ranker))
+    found = database.read(lambda c: snapshots.snapshot(c, ranker))
     database.close()
     assert found is not None
     return found
@@ -137,10 +138,10 @@ def folded(url: str, ranker: str, since: int, until: int) -> dict[str, Array]:
 def refolded(url: str, ranker: str) -> tuple[int, bytes]:
     """The same with the service's own fold, over the whole log at once."""
     database = open_database(url)
-    row = database.read(lambda c: admin.ranker(c, ranker))
+    row = database.read(lambda c: rankers.get_ranker(c, ranker))
     assert row is not None
     fold = Fold(row, models.make_learner(row.spec), 0)
-    for outcome in database.read(lambda c: log.outcomes_from(c, ranker, 0, limit=10**9)):
+    for outcome in database.read(lambda c: stored_outcomes.outcomes_from(c, ranker, 0, limit=10**9)):
         fold.learn(outcome)
     database.close()
     return fold.state()

@@ -208,9 +208,9 @@ def _print_check(check: StoreCheck, title: str) -> None:
     if check.taken is not None:
         print(f"taken at {utc(check.taken, SECOND)}, {_age(time.time() - check.taken)} ago")
     if not check.folded and not check.problems:
-        from rankloop.service.storage.migrations import MIGRATIONS
+        from rankloop.service.storage.schema import CURRENT
 
-        if check.migrations < len(MIGRATIONS):
+        if check.migrations < CURRENT:
             print("the store is of an earlier release: its integrity was checked, its log was not read")
         else:
             print("the log was not replayed; `rankloop verify` does that")

@@ -121,9 +121,9 @@ def export_log(
     with needs_extra("service,archive"):
         from rankloop.service.maintenance.archive.exporting import export_log as exported
         from rankloop.service.offline.log_source import find_ranker
-        from rankloop.service.storage import admin
+        from rankloop.service.storage import rankers
     with readable(store) as database, _out.progress_bars() as bars:
-        names = ranker or [one.name for one in database.read(admin.rankers)]
+        names = ranker or [one.name for one in database.read(rankers.list_rankers)]
         for name in names:
             find_ranker(database, name)
         tasks = {name: bars.add_task(name, total=None) for name in names}

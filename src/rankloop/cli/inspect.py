@@ -41,7 +41,7 @@ def inspect(where: str = "rankloop.db", ranker: str | None = None, /, *, json: J
     with needs_extra("service"):
         from rankloop.service.offline import inspection
         from rankloop.service.offline.replay import open_store
-        from rankloop.service.storage import admin
+        from rankloop.service.storage import rankers as stored_rankers
 
     if inspection.is_learner_file(where):
         learned = inspection.inspect_file(where)
@@ -59,7 +59,7 @@ def inspect(where: str = "rankloop.db", ranker: str | None = None, /, *, json: J
             else:
                 _print_ranker(found)
             return
-        rankers = database.read(admin.rankers)
+        rankers = database.read(stored_rankers.list_rankers)
     if json:
         _out.print_json([one.name for one in rankers])
     else:

@@ -112,7 +112,7 @@ def list_keys(*, store: Store = None, json: Json = False) -> None:
     from rankloop.service.storage import keys as stored
 
     with writable(store) as writer:
-        found = writer.database.read(stored.known).keys
+        found = writer.database.read(stored.load_keys).keys
     if json:
         _out.print_json(
             [
@@ -156,7 +156,7 @@ def revoke(name: str, *, store: Store = None) -> None:
     from rankloop.service.storage import keys as stored
 
     with writable(store) as writer:
-        if not writer.do(lambda c: stored.drop(c, name) and _audited(c, "revoke-key", f"key {name}: revoked")):
+        if not writer.do(lambda c: stored.delete(c, name) and _audited(c, "revoke-key", f"key {name}: revoked")):
             raise InvalidParameter(f"there is no key called {name!r}; `rankloop keys list` lists them")
     _out.people.print(f"revoked {name}")
 
@@ -225,7 +225,7 @@ def audit(*, ranker: str | None = None, limit: int = 50, store: Store = None, js
     with writable(store) as writer:
         from rankloop.service.storage import audit as stored
 
-        found = writer.database.read(lambda c: stored.listed(c, limit, None if ranker is None else [ranker]))
+        found = writer.database.read(lambda c: stored.entries(c, limit, None if ranker is None else [ranker]))
     if json:
         names = {"who": "key"}
         _out.print_json([{names.get(name, name): value for name, value in one._asdict().items()} for one in found])
@@ -299,7 +299,7 @@ def erase(user: str, /, *, vacuum: bool = False, store: Store = None, json: Json
     require_file(chosen.store)
     from rankloop.service.control import users as operations
     from rankloop.service.storage import audit
-    from rankloop.service.storage.log import new_id
+    from rankloop.service.storage.ids import new_id
 
     with writable(store) as writer:
         own, now = new_id(), time.time()

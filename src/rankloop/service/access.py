@@ -16,8 +16,8 @@ import msgspec
 from rankloop.service.errors import BadToken, NotAllowed, NotAuthenticated, TooMany
 from rankloop.service.observability import tracing
 from rankloop.service.settings import SCOPES, Settings, is_loopback
-from rankloop.service.storage.keys import Known, Secret, StoredKey
-from rankloop.service.storage.times import ALPHABET
+from rankloop.service.storage.ids import ALPHABET
+from rankloop.service.storage.keys import Secret, StoredKey, StoredKeys
 
 _DIGITS = str.maketrans(ALPHABET, "0123456789abcdefghijklmnopqrstuv")  # as Python reads numbers to the base of 32
 SETTLED = 10.0  # seconds until a new secret signs: by then every process has read it
@@ -168,7 +168,7 @@ class Keys:
         self._keyed = bool(self._fixed)
         self.off = self._loopback and not self._keyed  # whether no key is required
 
-    def refresh(self, known: Known) -> None:
+    def refresh(self, known: StoredKeys) -> None:
         """Use the keys and secrets in the store. A service that has had a key stays closed without one."""
         # Scopes of a later release are ignored.
         self._stored = {
@@ -305,7 +305,7 @@ def _signature(secret: bytes, text: str) -> str:
 def created_at(identifier: str) -> float:
     """When an id was made, in seconds of Unix time, to the millisecond.
 
-    >>> from rankloop.service.storage.log import new_id
+    >>> from rankloop.service.storage.ids import new_id
     >>> created_at(new_id(1234.567))
     1234.567
     """

@@ -18,9 +18,10 @@ from rankloop.core.errors import RankloopError
 from rankloop.service.errors import Changed, Conflict, Demoted, KeyReused, UnknownRanker
 from rankloop.service.observability import tracing
 from rankloop.service.serving.engine import Engine
-from rankloop.service.storage import admin, audit
+from rankloop.service.storage import audit as stored_audit
+from rankloop.service.storage import rankers
 from rankloop.service.storage.database import Connection
-from rankloop.service.storage.log import new_id
+from rankloop.service.storage.ids import new_id
 from rankloop.wire.experiments import Evidence
 from rankloop.wire.rankers import Guardrail, Spec
 
@@ -54,14 +55,14 @@ class Action:
     def __init__(self, engine: Engine, name: str, ranker: str | None, *arguments: Any) -> None:
         trace = tracing.current.get()
         self._engine, self._name, self._ranker = engine, name, ranker
-        self._who, self._request_id = (audit.COMMAND, "") if trace is None else (trace.key, trace.id)
+        self._who, self._request_id = (stored_audit.COMMAND, "") if trace is None else (trace.key, trace.id)
         self._own = new_id()
         self._key = trace.idempotency_key if trace is not None and trace.idempotency_key else self._own
         self._digest = blake2b(msgspec.json.encode([name, ranker, *arguments]), digest_size=16).digest()
 
-    def entry(self, text: str) -> audit.Entry:
+    def entry(self, text: str) -> stored_audit.Entry:
         """The audit entry of this action."""
-        return audit.Entry(self._engine.clock(), self._who, self._name, self._ranker, text, self._request_id)
+        return stored_audit.Entry(self._engine.clock(), self._who, self._name, self._ranker, text, self._request_id)
 
     def log(self, text: str) -> None:
         """Log what has been committed."""
@@ -69,7 +70,7 @@ class Action:
 
     def update(self, connection: Connection, text: str) -> None:
         """Write the audit entry of an action of several transactions, or replace its text: once in each of them."""
-        audit.update(connection, self._own, self.entry(text))
+        stored_audit.update(connection, self._own, self.entry(text))
 
     def earlier(self) -> Done | None:
         """The result of an earlier attempt; None if none was committed."""
@@ -83,10 +84,10 @@ class Action:
                 return earlier
             done = change(connection)
             if done is not None:
-                new = audit.Result(self._digest, msgspec.json.encode(done.result))
-                audit.add_result(connection, self._who, self._key, new, self._engine.clock())
+                new = stored_audit.Result(self._digest, msgspec.json.encode(done.result))
+                stored_audit.add_result(connection, self._who, self._key, new, self._engine.clock())
                 if done.audit is not None:
-                    audit.add(connection, [self.entry(done.audit)])
+                    stored_audit.add(connection, [self.entry(done.audit)])
             return done
 
         done = self._engine.writer.do(work)
@@ -95,7 +96,7 @@ class Action:
         return done
 
     def _earlier(self, connection: Connection) -> Done | None:
-        found = audit.result(connection, self._who, self._key)
+        found = stored_audit.result(connection, self._who, self._key)
         if found is None:
             return None
         if found.request != self._digest:
@@ -110,7 +111,7 @@ def change_ranker(
     action: Action,
     engine: Engine,
     name: str,
-    check: Callable[[admin.Ranker | None], P],
+    check: Callable[[rankers.Ranker | None], P],
     change: Callable[[Connection, P], Done | None],
 ) -> Any:
     """The result of `change`, for the ranker that `check` has seen.
@@ -121,7 +122,7 @@ def change_ranker(
     for _ in range(TRIES):
         if (earlier := action.earlier()) is not None:
             return earlier.result
-        row = engine.database.read(lambda connection: admin.ranker(connection, name))
+        row = engine.database.read(lambda connection: rankers.get_ranker(connection, name))
         try:
             seen = check(row)
         except RankloopError:
@@ -129,8 +130,8 @@ def change_ranker(
                 return earlier.result
             raise
 
-        def write(connection: Connection, row: admin.Ranker | None = row, seen: P = seen) -> Done | None:
-            now = admin.ranker(connection, name, lock=True)
+        def write(connection: Connection, row: rankers.Ranker | None = row, seen: P = seen) -> Done | None:
+            now = rankers.get_ranker(connection, name, lock=True)
             if (now and (now.created, now.revision)) != (row and (row.created, row.revision)):
                 return None
             return change(connection, seen)
@@ -141,7 +142,7 @@ def change_ranker(
     raise Conflict(f"ranker {name!r} was changed by others {TRIES} times in a row, nothing was done; try again")
 
 
-def required(engine: Engine, row: admin.Ranker | None, name: str) -> admin.Ranker:
+def required(engine: Engine, row: rankers.Ranker | None, name: str) -> rankers.Ranker:
     """The row, or an error that says which rankers there are."""
     if row is None:
         raise unknown(engine, name)
@@ -158,13 +159,13 @@ def unknown(engine: Engine, name: str) -> UnknownRanker:
 # -- If-Match ------------------------------------------------------------------------------------------------------
 
 
-def etag(row: admin.Ranker) -> str:
+def etag(row: rankers.Ranker) -> str:
     """The revision, and a digest that tells rankers of the same name apart."""
     parts = [msgspec.to_builtins(row.spec), row.created, row.serving, row.learning, row.generation]
     return f'"{row.revision}-{blake2b(msgspec.json.encode(parts), digest_size=8).hexdigest()}"'
 
 
-def matches(row: admin.Ranker | None, name: str, if_match: str | None) -> bool:
+def matches(row: rankers.Ranker | None, name: str, if_match: str | None) -> bool:
     """Whether `If-Match` names the present state of the ranker; refuses if it names another. `*` names any.
 
     Weak ETags (W/), which compressing proxies make, count too: an ETag here names a revision, not bytes.
@@ -184,7 +185,7 @@ def matches(row: admin.Ranker | None, name: str, if_match: str | None) -> bool:
     )
 
 
-def require_acknowledged(row: admin.Ranker, wanted: Spec, evidence: Evidence | None, acknowledged: bool) -> None:
+def require_acknowledged(row: rankers.Ranker, wanted: Spec, evidence: Evidence | None, acknowledged: bool) -> None:
     """Refuse to raise the exposure after the guardrail lowered it, unless the caller acknowledges that."""
     if evidence is None or wanted.exposure == "shadow" or acknowledged:
         return

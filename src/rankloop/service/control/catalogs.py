@@ -19,11 +19,11 @@ from rankloop.service.errors import CatalogInUse, Malformed, OverLimit, UnknownC
 from rankloop.service.ranking import feature_spec
 from rankloop.service.ranking.feature_spec import declarations
 from rankloop.service.serving.engine import Engine
-from rankloop.service.storage import admin
 from rankloop.service.storage import catalog as stored
-from rankloop.service.storage.batches import in_batches
-from rankloop.service.storage.catalog import Bounds, Kind, Line, Part
+from rankloop.service.storage import rankers
+from rankloop.service.storage.catalog import Kind, Limits, NewRow, Part
 from rankloop.service.storage.database import Connection
+from rankloop.service.storage.writer import in_batches
 from rankloop.wire.catalog import CatalogAnswer, CatalogInfo, Emptied, Entry, FieldInfo, LineReceipt
 from rankloop.wire.catalog import PartInfo as Info
 
@@ -38,12 +38,12 @@ class _Sent(NamedTuple):
     """A line that could be read."""
 
     number: int
-    line: Line
+    line: NewRow
 
 
-def bounds(engine: Engine) -> Bounds:
+def bounds(engine: Engine) -> Limits:
     """What a part may grow to."""
-    return Bounds(engine.settings.catalog_items, engine.settings.catalog_bytes)
+    return Limits(engine.settings.catalog_items, engine.settings.catalog_bytes)
 
 
 def put(engine: Engine, name: str, kind: Kind, body: bytes, merge: bool) -> CatalogAnswer:
@@ -60,12 +60,12 @@ def put(engine: Engine, name: str, kind: Kind, body: bytes, merge: bool) -> Cata
     lines = [one.line for one in sent]
     before = _part(engine, name, kind)
 
-    def write(connection: Connection, part: Sequence[Line]) -> list[stored.Outcome]:
+    def write(connection: Connection, part: Sequence[NewRow]) -> list[stored.Written]:
         return stored.write(connection, name, kind, part, merge, limits, engine.clock())
 
     action = Action(engine, "catalog", None)
 
-    def text(done: Sequence[stored.Outcome]) -> str | None:
+    def text(done: Sequence[stored.Written]) -> str | None:
         count = sum(status == "accepted" for status, _ in done)
         return f"catalog {name}: {count} {kind} {'changed' if merge else 'put'}" if count else None
 
@@ -129,7 +129,7 @@ def drop(engine: Engine, name: str, force: bool = False) -> None:
     """Delete a catalog. One that a ranker names is only deleted with `force`."""
 
     def change(connection: Connection) -> Done | None:
-        users = [] if force else [one.name for one in admin.rankers(connection) if one.spec.catalog == name]
+        users = [] if force else [one.name for one in rankers.list_rankers(connection) if one.spec.catalog == name]
         if users and stored.parts(connection, name):
             raise CatalogInUse(
                 f"catalog {name!r} is in use by ranker{'s' if len(users) > 1 else ''} {_listed(users)}, whose features "
@@ -192,14 +192,14 @@ def _read(decode: Callable[[bytes], T], raw: bytes, what: str) -> T:
         raise InvalidInput(f"this is not {what} ({error})") from None
 
 
-def _item(engine: Engine, raw: bytes) -> Line:
+def _item(engine: Engine, raw: bytes) -> NewRow:
     limit = engine.settings.catalog_item_bytes
     if len(raw) > limit:
         raise InvalidInput(f"the item has {len(raw):,} bytes, the limit catalog_item_bytes is {limit:,}; send less")
     values = _read(_object, raw, "a JSON object")
     if "id" not in values:
         raise InvalidInput('the object has no "id"; send {"id": …, and its fields beside it}')
-    return Line(_checked_id(values.pop("id")), values)
+    return NewRow(_checked_id(values.pop("id")), values)
 
 
 def _checked_id(item: Any) -> str:
@@ -242,7 +242,7 @@ def _part(engine: Engine, name: str, kind: Kind) -> Part | None:
 
 
 def _made(connection: Connection, name: str, now: float) -> Done:
-    made = stored.make(connection, name, now)
+    made = stored.create(connection, name, now)
     return Done(None, f"catalog {name} was made" if made else None)
 
 

@@ -9,9 +9,9 @@ from rankloop.service.control.actions import Action, Done, change_ranker, requir
 from rankloop.service.control.versions import usable
 from rankloop.service.errors import Conflict, UnknownRanker
 from rankloop.service.serving.engine import Engine
-from rankloop.service.storage import admin, experiments, log
+from rankloop.service.storage import experiments, outcomes, rankers
 from rankloop.service.storage.database import Connection
-from rankloop.service.storage.rewards import scale_of
+from rankloop.service.storage.rewards import current_scale
 from rankloop.service.training import evidence
 from rankloop.wire.experiments import Experiment, ExperimentRequest
 
@@ -24,7 +24,7 @@ def start(engine: Engine, name: str, terms: ExperimentRequest) -> Experiment:
     """Begin to compare a ranker with something else."""
     now = engine.clock()
 
-    def look(row: admin.Ranker | None) -> tuple[admin.Ranker, ExperimentRequest]:
+    def look(row: rankers.Ranker | None) -> tuple[rankers.Ranker, ExperimentRequest]:
         row = required(engine, row, name)
         exposure = terms.exposure or row.spec.exposure
         if exposure == "shadow":
@@ -56,18 +56,18 @@ def start(engine: Engine, name: str, terms: ExperimentRequest) -> Experiment:
             )
         return row, msgspec.structs.replace(terms, exposure=exposure)
 
-    def change(connection: Connection, seen: tuple[admin.Ranker, ExperimentRequest]) -> Done | None:
-        if experiments.settle(connection, name, now):
+    def change(connection: Connection, seen: tuple[rankers.Ranker, ExperimentRequest]) -> Done | None:
+        if experiments.reconcile(connection, name, now):
             return None  # what was to be ended or begun is: look again
         scale = None
         if terms.metric == "reward":
-            scale = scale_of(seen[0].spec.reward, log.reward_sketches(connection).get(name))
+            scale = current_scale(seen[0].spec.reward, outcomes.reward_sketches(connection).get(name))
             if scale is None:
                 raise Conflict(
                     f"the scale of the reward of ranker {name!r} is auto, and no reward has come yet; wait for one, or "
                     "give the scale in the spec"
                 )
-        number = experiments.begin(connection, seen[0], "experiment", seen[1], now, scale)
+        number = experiments.start(connection, seen[0], "experiment", seen[1], now, scale)
         return Done(number, f"experiment {number} began, against {terms.against}, share {terms.share:g}")
 
     number: int = change_ranker(Action(engine, "experiment", name, terms), engine, name, look, change)
@@ -78,10 +78,10 @@ def start(engine: Engine, name: str, terms: ExperimentRequest) -> Experiment:
 def listed(engine: Engine, name: str) -> list[Experiment]:
     """The experiments and guardrails of a ranker, the newest first; the last hundred of them."""
 
-    def read(connection: Connection) -> list[experiments.Trial]:
-        if admin.ranker(connection, name) is None:
+    def read(connection: Connection) -> list[experiments.Experiment]:
+        if rankers.get_ranker(connection, name) is None:
             raise unknown(engine, name)
-        return experiments.trials(connection, name)
+        return experiments.list_experiments(connection, name)
 
     now = engine.clock()
     return [told(found, now) for found in engine.database.read(read)]
@@ -90,10 +90,10 @@ def listed(engine: Engine, name: str) -> list[Experiment]:
 def one(engine: Engine, name: str, number: int) -> Experiment:
     """One of them."""
 
-    def read(connection: Connection) -> experiments.Trial:
-        if admin.ranker(connection, name) is None:
+    def read(connection: Connection) -> experiments.Experiment:
+        if rankers.get_ranker(connection, name) is None:
             raise unknown(engine, name)
-        found = experiments.trial(connection, name, number)
+        found = experiments.get_experiment(connection, name, number)
         if found is None:
             raise _no_experiment(connection, name, number)
         return found
@@ -104,7 +104,7 @@ def one(engine: Engine, name: str, number: int) -> Experiment:
 def stop(engine: Engine, name: str, number: int) -> Experiment:
     """End an experiment; one that has ended stays as it is. Lists whose feedback comes later do not count."""
 
-    def look(_: admin.Ranker | None) -> None:
+    def look(_: rankers.Ranker | None) -> None:
         found = one(engine, name, number)
         if found.kind == "guardrail" and found.state == "running":
             raise Conflict(
@@ -121,7 +121,7 @@ def stop(engine: Engine, name: str, number: int) -> Experiment:
     return one(engine, name, number)
 
 
-def told(found: experiments.Trial, now: float) -> Experiment:
+def told(found: experiments.Experiment, now: float) -> Experiment:
     """An experiment as it is told."""
     terms, tally = found.terms, found.tally
     watch = evidence.watched(tally, terms.alpha)
@@ -169,7 +169,7 @@ def told(found: experiments.Trial, now: float) -> Experiment:
 # -- helpers -------------------------------------------------------------------------------------------------------
 
 
-def _check_rival(engine: Engine, row: admin.Ranker, terms: ExperimentRequest) -> None:
+def _check_rival(engine: Engine, row: rankers.Ranker, terms: ExperimentRequest) -> None:
     """Refuse a rival that is not there, is the ranker itself, or wants what requests do not carry."""
     against, name = terms.against, row.name
     if against == "base":
@@ -187,7 +187,7 @@ def _check_rival(engine: Engine, row: admin.Ranker, terms: ExperimentRequest) ->
         raise Conflict(
             f'a ranker cannot be compared with itself; against is {against!r}: give "base", a version or another'
         )
-    other = engine.database.read(lambda connection: admin.ranker(connection, against))
+    other = engine.database.read(lambda connection: rankers.get_ranker(connection, against))
     if other is None:
         raise UnknownRanker.among("ranker", against, ["base", "live", *sorted(engine.rankers)])
     missing = [one for one in other.spec.features if isinstance(one, str) and one not in row.spec.features]
@@ -199,5 +199,5 @@ def _check_rival(engine: Engine, row: admin.Ranker, terms: ExperimentRequest) ->
 
 
 def _no_experiment(connection: Connection, name: str, number: int) -> UnknownExperiment:
-    known = ", ".join(str(trial.id) for trial in experiments.trials(connection, name, 20)) or "none"
+    known = ", ".join(str(trial.id) for trial in experiments.list_experiments(connection, name, 20)) or "none"
     return UnknownExperiment(f"ranker {name!r} has no experiment {number}; it has {known}")

@@ -21,10 +21,10 @@ from rankloop.service.serving.engine import Engine
 from rankloop.service.serving.live_ranker import LiveRanker
 from rankloop.service.serving.request_body import check_counts
 from rankloop.service.serving.schema import RankCall
-from rankloop.service.storage import NewEvent, requests
+from rankloop.service.storage import NewEvent, impressions
 from rankloop.service.storage.catalog import Kind
-from rankloop.service.storage.log import new_id
-from rankloop.service.storage.requests import Shown
+from rankloop.service.storage.ids import new_id
+from rankloop.service.storage.impressions import ImpressionRef
 from rankloop.wire.calls import NO_ID, FeedbackAnswer, FeedbackEvent, RankAnswer, Receipt
 from rankloop.wire.rankers import Spec
 
@@ -61,11 +61,13 @@ def _bounded_events(engine: Engine, body: bytes) -> list[bytes]:
     return raw
 
 
-async def _impressions(engine: Engine, caller: Key, request_ids: Iterable[str | None]) -> dict[str, list[Shown]]:
+async def _impressions(
+    engine: Engine, caller: Key, request_ids: Iterable[str | None]
+) -> dict[str, list[ImpressionRef]]:
     """The impressions of requests, made by any process, of rankers that the caller may report on."""
     rankers = [name for name in engine.rankers if caller.is_for(name)]
     names = [one for one in request_ids if one and "\0" not in one]
-    return await engine.lookups.run(engine.database.read, lambda c: requests.shown(c, rankers, names))
+    return await engine.lookups.run(engine.database.read, lambda c: impressions.find_impressions(c, rankers, names))
 
 
 def _event_id(impression: str, *parts: str | None) -> str:
@@ -74,7 +76,7 @@ def _event_id(impression: str, *parts: str | None) -> str:
     return f"{impression}~{digest.hexdigest()}"
 
 
-def _as_feedback(spec: Spec, event_id: str, one: Shown, action: str, item: str) -> FeedbackEvent | None:
+def _as_feedback(spec: Spec, event_id: str, one: ImpressionRef, action: str, item: str) -> FeedbackEvent | None:
     """An action as feedback, with its value in the ranker's spec; None if it has none."""
     value = spec.interactions.get(action, 1.0 if action == "click" and not spec.interactions else 0.0)
     if value <= 0.0:
@@ -317,7 +319,7 @@ def _remedy(name: str) -> str:
     return f"`rankloop import personalizer --ranker {name}` makes one (docs/migrate-personalizer.md)"
 
 
-async def _event(engine: Engine, caller: Key, name: str, event_id: str) -> Shown:
+async def _event(engine: Engine, caller: Key, name: str, event_id: str) -> ImpressionRef:
     """The impression of an event."""
     for one in (await _impressions(engine, caller, [event_id])).get(event_id, []):
         if one.ranker == name:
@@ -363,7 +365,9 @@ async def ubi_events(engine: Engine, body: bytes, caller: Key) -> bytes:
     return msgspec.json.encode(FeedbackAnswer(final, dict(Counter(given.status for given in final))))
 
 
-def _ubi_feedback(engine: Engine, one: ubi.Event, known: dict[str, list[Shown]]) -> list[FeedbackEvent] | Receipt:
+def _ubi_feedback(
+    engine: Engine, one: ubi.Event, known: dict[str, list[ImpressionRef]]
+) -> list[FeedbackEvent] | Receipt:
     """An event as feedback to each impression of its query; or why it is none."""
     if not one.query_id:
         return Receipt(None, "rejected", "it has no query_id; send the request_id, or the impression_id, of a ranking")

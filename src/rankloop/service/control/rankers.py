@@ -37,22 +37,15 @@ from rankloop.service.ranking.feature_spec import catalog_warnings, declarations
 from rankloop.service.ranking.model import fixed_part
 from rankloop.service.serving.engine import Engine
 from rankloop.service.serving.live_ranker import LiveRanker
-from rankloop.service.storage import (
-    admin,
-    event_counts,
-    experiments,
-    lineage,
-    log,
-    quarantine,
-    schema,
-    states,
-    tombstones,
-)
 from rankloop.service.storage import catalog as stored_catalog
-from rankloop.service.storage.batches import in_batches
+from rankloop.service.storage import events as stored_events
+from rankloop.service.storage import experiments, impressions, lineage, outcomes, quarantine, rankers
+from rankloop.service.storage import leases as stored_leases
+from rankloop.service.storage import snapshots as stored_snapshots
 from rankloop.service.storage.database import Connection
-from rankloop.service.storage.lineage import Change
-from rankloop.service.storage.rewards import scale_of
+from rankloop.service.storage.lineage import RecordedChange
+from rankloop.service.storage.rewards import current_scale
+from rankloop.service.storage.writer import in_batches
 from rankloop.wire.calls import EventCounts
 from rankloop.wire.experiments import Evidence
 from rankloop.wire.rankers import Origin, RankerStatus, Spec, SpecChange, SpecChanges
@@ -66,10 +59,12 @@ COMPILING = "kernels are being compiled or loaded; until then answers are your o
 class _Wanted(NamedTuple):
     """A spec that may take the place of another, and what is needed for it."""
 
-    before: admin.Ranker | None
+    before: rankers.Ranker | None
     spec: Spec
     state: bytes  # that a new generation begins with; empty: the last snapshot, carried over
-    change: lineage.Change | None = None  # of what learned states depend on; None: it stays, or the ranker is new
+    change: lineage.RecordedChange | None = (
+        None  # of what learned states depend on; None: it stays, or the ranker is new
+    )
     carries: bool = False  # whether impressions shown before are still learned
     place: tuple[int, int] = (0, 0)  # (generation, seq) of the last snapshot
     knows: int | None = 0  # outcomes in it
@@ -89,7 +84,7 @@ def put(
     it is new. `require_catalog` raises if the caller may not use a catalog."""
     renamed = getattr(changes, "renamed", msgspec.UNSET) or {}
 
-    def check(row: admin.Ranker | None) -> _Wanted:
+    def check(row: rankers.Ranker | None) -> _Wanted:
         if row is None and if_match is None and not create:
             raise unknown(engine, name)
         named = matches(row, name, if_match)
@@ -113,14 +108,14 @@ def patch(
     return put(engine, name, changes, if_match, acknowledged, require_catalog, create=False)[0]
 
 
-def _check_catalog(row: admin.Ranker | None, spec: Spec, require: Callable[[str], None]) -> None:
+def _check_catalog(row: rankers.Ranker | None, spec: Spec, require: Callable[[str], None]) -> None:
     """Refuse a catalog that the caller may not use. One that the ranker has already stays: whoever pointed the ranker
     at it was allowed to."""
     if spec.catalog is not None and (row is None or spec.catalog != row.spec.catalog):
         require(spec.catalog)
 
 
-def _check_fields(engine: Engine, row: admin.Ranker | None, spec: Spec) -> None:
+def _check_fields(engine: Engine, row: rankers.Ranker | None, spec: Spec) -> None:
     """Refuse a catalog that does not exist, and features that cannot be computed from its fields. What the ranker has
     already is not refused: its status reports it."""
     if (catalog := spec.catalog) is None:
@@ -141,7 +136,7 @@ def _check_fields(engine: Engine, row: admin.Ranker | None, spec: Spec) -> None:
 
 
 def _wanted(
-    engine: Engine, row: admin.Ranker | None, spec: Spec, acknowledged: bool, renamed: Mapping[str, str]
+    engine: Engine, row: rankers.Ranker | None, spec: Spec, acknowledged: bool, renamed: Mapping[str, str]
 ) -> _Wanted:
     """Refuse what cannot be, with all that takes a learner: in a transaction it would stop everyone's writes."""
     width, sparse = width_of(spec), is_sparse(spec)
@@ -166,13 +161,15 @@ def _wanted(
     if change is None:
         return _Wanted(row, spec, state, answer=answer)
 
-    def read(connection: Connection) -> tuple[states.Snapshot, bool, list[lineage.Change], lineage.Beginning]:
-        snapshot = states.snapshot(connection, name)
+    def read(
+        connection: Connection,
+    ) -> tuple[stored_snapshots.Snapshot, bool, list[lineage.RecordedChange], lineage.Generation]:
+        snapshot = stored_snapshots.snapshot(connection, name)
         if snapshot is None:
             raise UnknownRanker(f"ranker {name!r} has been deleted")
-        to_learn = log.to_learn(connection, name, snapshot.seq)
-        began = lineage.latest(connection)[name][1]
-        return snapshot, to_learn, lineage.changes(connection, name), began
+        to_learn = outcomes.any_to_learn(connection, name, snapshot.seq)
+        began = lineage.latest_generations(connection)[name][1]
+        return snapshot, to_learn, lineage.spec_changes(connection, name), began
 
     snapshot, to_learn, earlier, began = engine.database.read(read)
     refused = spec_changes.differences(change.before, change.after)
@@ -196,7 +193,7 @@ def _wanted(
         ) from None
     answer = describe_change(row.spec, spec, change, learner)
     place = snapshot.generation, snapshot.seq
-    return _Wanted(row, spec, b"", change, True, place, began.knows(snapshot.seq), answer)
+    return _Wanted(row, spec, b"", change, True, place, began.outcomes(snapshot.seq), answer)
 
 
 def _check_reward(spec: Spec) -> None:
@@ -221,54 +218,42 @@ def _change(action: Action, engine: Engine, name: str, look: Any) -> tuple[Ranke
 
     def change(connection: Connection, wanted: _Wanted) -> Done | None:
         now, before, spec, answer = engine.clock(), wanted.before, wanted.spec, wanted.answer
-        if spec.reward is not None and not schema.alone(connection):
-            raise Conflict(
-                "processes of an earlier release, which know no reward, run on this store; upgrade or stop them first"
-            )
         if before is None:
-            if not admin.add_ranker(connection, name, spec, wanted.state, now):
+            if not rankers.add_ranker(connection, name, spec, wanted.state, now):
                 return None
-            experiments.settle(connection, name, now)
+            experiments.reconcile(connection, name, now)
             return Done([True, None], made(spec))
         differences = difference(before.spec, spec)
         text = f"changed ({differences})" if differences else None  # the same spec again changes nothing
         if wanted.change is not None:
-            log.lock_head(connection, name)
-            if wanted.state and log.to_learn(connection, name, wanted.place[1]):
+            outcomes.log_offset(connection, name, lock=True)
+            if wanted.state and outcomes.any_to_learn(connection, name, wanted.place[1]):
                 return None  # something has been learned meanwhile, or will be
             kept = None
             if not wanted.state:
-                require_alone(connection, name)
-                kept = states.keep_version(connection, name, "before the change of features", now, at=wanted.place)
+                kept = stored_snapshots.keep_version(
+                    connection, name, "before the change of features", now, at=wanted.place
+                )
                 if kept is None:
                     return None  # there is a newer snapshot
                 text = f"{text}; what was learned is v{kept} and carries over"
                 assert answer is not None
                 answer = msgspec.structs.replace(answer, kept=kept)
-            came = lineage.Came("changed", kept, kept, wanted.knows, wanted.change)
-            states.replace_state(
-                connection, name, wanted.state, now, reset=not wanted.carries, carry=wanted.carries, came=came
+            cause = lineage.Cause("changed", kept, kept, wanted.knows, wanted.change)
+            stored_snapshots.replace_state(
+                connection, name, wanted.state, now, reset=not wanted.carries, carry=wanted.carries, cause=cause
             )
-        admin.change_spec(connection, name, spec)
-        experiments.settle(connection, name, now)
+        rankers.set_spec(connection, name, spec)
+        experiments.reconcile(connection, name, now)
         return Done([False, msgspec.to_builtins(answer)], text)
 
-    sum(in_batches(engine.writer, lambda c, limit: tombstones.clear(c, limit, name), _within(CLEARING)))
+    sum(in_batches(engine.writer, lambda c, limit: rankers.delete_remains(c, limit, name), _within(CLEARING)))
     created, answer = change_ranker(action, engine, name, look, change)
     engine.changed(name)
     engine.cycle()  # it is learned from now on rather than in a second
     found = status(engine, name)
     found.changed = None if answer is None else msgspec.convert(answer, SpecChange)
     return found, created
-
-
-def require_alone(connection: Connection, name: str) -> None:
-    """Refuse a change that processes of an earlier release could not follow."""
-    if not schema.alone(connection):
-        raise Conflict(
-            f"processes of an earlier release may still run on this store, and could not follow other features of "
-            f"ranker {name!r}; finish the upgrade, and send it again"
-        )
 
 
 def status(engine: Engine, name: str) -> RankerStatus:
@@ -284,11 +269,11 @@ def statuses(engine: Engine) -> list[RankerStatus]:
 def delete(engine: Engine, name: str, if_match: str | None = None) -> None:
     """Delete a ranker: it is gone when this returns, and what it leaves is deleted behind it."""
 
-    def look(row: admin.Ranker | None) -> None:
+    def look(row: rankers.Ranker | None) -> None:
         matches(required(engine, row, name), name, if_match)
 
     def change(connection: Connection, _: None) -> Done | None:
-        return Done(None, "deleted") if tombstones.bury(connection, name, engine.clock()) else None
+        return Done(None, "deleted") if rankers.delete_ranker(connection, name, engine.clock()) else None
 
     change_ranker(Action(engine, "delete", name, if_match), engine, name, look, change)
     engine.changed(name)
@@ -298,7 +283,7 @@ def delete(engine: Engine, name: str, if_match: str | None = None) -> None:
 def _clear(engine: Engine, name: str) -> None:
     try:
         rows = sum(
-            in_batches(engine.writer, lambda c, limit: tombstones.clear(c, limit, name), lambda: engine.draining)
+            in_batches(engine.writer, lambda c, limit: rankers.delete_remains(c, limit, name), lambda: engine.draining)
         )
         logger.info("ranker %s: what it left is deleted (%d rows)", name, rows)
     except (RankloopError, TimeoutError) as error:
@@ -308,11 +293,11 @@ def _clear(engine: Engine, name: str) -> None:
 def set_learning(engine: Engine, name: str, learning: bool, if_match: str | None = None) -> RankerStatus:
     """Pause: feedback is still joined and kept, but not learned. Resume: what comes from now on is."""
 
-    def look(row: admin.Ranker | None) -> None:
+    def look(row: rankers.Ranker | None) -> None:
         matches(required(engine, row, name), name, if_match)
 
     def change(connection: Connection, _: None) -> Done:
-        admin.set_learning(connection, name, learning)
+        rankers.set_learning(connection, name, learning)
         return Done(None, f"learning {'goes on' if learning else 'is paused'}")
 
     action = Action(engine, "resume" if learning else "pause", name, if_match)
@@ -354,7 +339,7 @@ def complete(spec: Spec) -> Spec:
 # -- helpers -------------------------------------------------------------------------------------------------------
 
 
-def _demotion(row: admin.Ranker, demotions: dict[str, Evidence]) -> Evidence | None:
+def _demotion(row: rankers.Ranker, demotions: dict[str, Evidence]) -> Evidence | None:
     """Why the guardrail has put a ranker into shadow, as long as it has one and is there."""
     return demotions.get(row.name) if row.spec.guardrail and row.spec.exposure == "shadow" else None
 
@@ -365,11 +350,11 @@ def _waits_for(live: LiveRanker | None) -> str | None:
     return None if live.compiled else COMPILING
 
 
-def _origin(number: int, began: lineage.Beginning, learned: int) -> Origin:
+def _origin(number: int, began: lineage.Generation, learned: int) -> Origin:
     return Origin(number, began.how, began.version, began.kept, began.created, max(0, learned - began.seq))
 
 
-def _trouble(row: admin.Ranker, live: LiveRanker | None, noted: tuple[int, str] | None) -> str | None:
+def _trouble(row: rankers.Ranker, live: LiveRanker | None, noted: tuple[int, str] | None) -> str | None:
     """Why a ranker does not rank or learn as it should, if that is so."""
     if live is not None and (trouble := live.trouble) is not None:
         return trouble
@@ -385,12 +370,12 @@ def _statuses(engine: Engine, names: list[str] | None) -> list[RankerStatus]:
     engine.count_answered()
 
     def read(connection: Connection) -> list[RankerStatus]:
-        rows = admin.rankers(connection)
-        heads, opened = log.heads(connection), log.open_counts(connection)
-        leases, snapshots = admin.leases(connection), states.snapshot_seqs(connection)
-        demoted, began = experiments.demotions(connection), lineage.latest(connection)
-        trouble, now = quarantine.texts(connection), engine.clock()
-        events, sketches = event_counts.read(connection, now), log.reward_sketches(connection)
+        rows = rankers.list_rankers(connection)
+        heads, opened = outcomes.log_offsets(connection), impressions.open_counts(connection)
+        leases, snapshots = stored_leases.list_leases(connection), stored_snapshots.snapshot_positions(connection)
+        demoted, began = experiments.demotions(connection), lineage.latest_generations(connection)
+        trouble, now = quarantine.failure_texts(connection), engine.clock()
+        events, sketches = stored_events.event_counts(connection, now), outcomes.reward_sketches(connection)
         wanted = [row for row in rows if names is None or row.name in names]
         used = any(row.spec.catalog for row in wanted)
         parts = stored_catalog.by_name(connection) if used else {}
@@ -414,7 +399,7 @@ def _statuses(engine: Engine, names: list[str] | None) -> list[RankerStatus]:
                     closed_impressions=closed,
                     learned_impressions=learned,
                     unlearned_impressions=max(0, closed - learned),
-                    model_impressions=began[row.name][1].knows(learned),
+                    model_impressions=began[row.name][1].outcomes(learned),
                     counter_impressions=None if (one := engine.rankers.counted.get(row.name)) is None else one.seq,
                     open_impressions=opened[row.name],
                     learner_process=leases.get(row.name, (None,))[0],
@@ -422,7 +407,7 @@ def _statuses(engine: Engine, names: list[str] | None) -> list[RankerStatus]:
                     created=row.created,
                     origin=_origin(*began[row.name], learned),
                     events=events.get(row.name) or EventCounts(),
-                    reward_scale=scale_of(row.spec.reward, sketches.get(row.name)),
+                    reward_scale=current_scale(row.spec.reward, sketches.get(row.name)),
                     fallbacks=engine.metrics.counts("rank_fallbacks_total", "reason", ranker=row.name),
                     trouble=_trouble(row, live, trouble.get(row.name)),
                     model_age_seconds=None if live is None else live.age(now),
@@ -470,14 +455,14 @@ def changed_fields(before: Spec, after: Spec) -> list[str]:
     return [name for name in Spec.__struct_fields__ if getattr(before, name) != getattr(after, name)]
 
 
-def state_change(before: Spec, after: Spec, renamed: Mapping[str, str]) -> Change | None:
+def state_change(before: Spec, after: Spec, renamed: Mapping[str, str]) -> RecordedChange | None:
     """The change of what learned states depend on; None if that stays."""
     old, new = (msgspec.to_builtins(fixed_part(one)) for one in (before, after))
     applied = _applied([one.name for one in declarations(before)], [one.name for one in declarations(after)], renamed)
-    return None if old == new else Change(old, new, applied)
+    return None if old == new else RecordedChange(old, new, applied)
 
 
-def describe_change(before: Spec, after: Spec, made: Change, learner: Learner) -> SpecChange:
+def describe_change(before: Spec, after: Spec, made: RecordedChange, learner: Learner) -> SpecChange:
     """What a request changed, for its answer; `learner` is the one that everything was carried over to."""
     old, new = ([one.name for one in declarations(spec)] for spec in (before, after))
     names = spec_changes.names_after(old, [made.renamed])

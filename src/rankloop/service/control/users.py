@@ -15,10 +15,10 @@ from rankloop.core.errors import CodecError, InvalidParameter
 from rankloop.core.sparse import SparseRows
 from rankloop.core.types import Array
 from rankloop.features.counters import CLICKS, IMPRESSIONS, REWARDS, user_code
-from rankloop.service.storage import Writer, admin, catalog, counting, forgetting, users
-from rankloop.service.storage.batches import in_batches
+from rankloop.service.storage import Writer, catalog, counters, leases, retention
 from rankloop.service.storage.database import Connection, Database
 from rankloop.service.storage.sqlite import SQLite
+from rankloop.service.storage.writer import in_batches
 from rankloop.wire.service import (
     Erased,
     Remaining,
@@ -56,34 +56,37 @@ def export_pages(database: Database, user: str) -> Iterator[UserExport]:
     first = export(database, user)
     yield first
     rest = first.next
-    ids = [] if rest is None else database.read(lambda c: users.impression_ids(c, user, rest))
+    ids = [] if rest is None else database.read(lambda c: retention.user_impression_ids(c, user, rest))
     for start in range(0, len(ids), PAGE):
         some = ids[start : start + PAGE]
-        found = database.read(lambda c, some=some: users.impressions(c, some))  # type: ignore[misc]
+        found = database.read(lambda c, some=some: retention.user_impressions(c, some))  # type: ignore[misc]
         yield UserExport(user, [_impression(one) for one in found], None, [], [], [])
 
 
 def _export(connection: Connection, user: str, after: str, limit: int) -> UserExport:
-    ids = users.impression_ids(connection, user, after, limit + 1)
+    ids = retention.user_impression_ids(connection, user, after, limit + 1)
     code = _code(user)
     return UserExport(
         user=user,
-        impressions=[_impression(one) for one in users.impressions(connection, ids[:limit])],
+        impressions=[_impression(one) for one in retention.user_impressions(connection, ids[:limit])],
         next=ids[limit - 1] if len(ids) > limit else None,
-        entries=[UserEntry(name, at, msgspec.json.decode(body)) for name, at, body in users.entries(connection, user)],
+        entries=[
+            UserEntry(name, at, msgspec.json.decode(body))
+            for name, at, body in retention.user_catalog_rows(connection, user)
+        ],
         counters=[
-            one for ranker, _, state in users.counters(connection) for one in _counted(ranker, bytes(state), code)
+            one for ranker, _, state in counters.all_saved(connection) for one in _counted(ranker, bytes(state), code)
         ],
         not_listed=list(NOT_LISTED),
     )
 
 
-def _events(one: users.Impression) -> list[tuple[float, str, dict[str, Any]]]:
+def _events(one: retention.UserImpression) -> list[tuple[float, str, dict[str, Any]]]:
     """When each event came, its status and its body, which has the id that the caller sent."""
     return [(at, status, msgspec.json.decode(body)) for _, at, status, body in one.events]
 
 
-def _impression(one: users.Impression) -> UserImpression:
+def _impression(one: retention.UserImpression) -> UserImpression:
     decode = msgspec.json.decode
     made = codec.load_impression(one.body, f"impression {one.id}")
     outcome = None
@@ -100,7 +103,7 @@ def _impression(one: users.Impression) -> UserImpression:
         shown=decode(one.shown),
         features=_features(made.features),
         answer=decode(one.answer),
-        feedback=None if one.seen is None else decode(one.seen),
+        feedback=None if one.feedback is None else decode(one.feedback),
         viewed=one.viewed,
         rewards=None if one.rewards is None else decode(one.rewards),
         events=[UserEvent(sent["event_id"], at, status, sent) for at, status, sent in _events(one)],
@@ -171,19 +174,19 @@ def erase(
     _check(user)
     if vacuum:
         _refuse_beside(writer.database)
-    erased = forgetting.erase_user(writer, user)
+    erased = retention.erase_user(writer, user)
     code = _code(user)
-    mark = writer.do(lambda connection: counting.forget(connection, f"{code:x}", now))
+    mark = writer.do(lambda connection: counters.add_erasure(connection, f"{code:x}", now))
     erased.counters = _erase_counted(writer, code, mark)
 
     def last(connection: Connection) -> None:
-        erased.entries = catalog.forget_user(connection, user, now)
+        erased.entries = catalog.erase_user(connection, user, now)
         record(connection, summary(erased))
 
     writer.do(last)
     if vacuum:
         _vacuum(writer, now)
-    emptied = writer.database.empty_log()
+    emptied = writer.database.truncate_log()
     erased.remains = list(_remains(writer.database, erased, now, archive, emptied, vacuum))
     return erased
 
@@ -196,8 +199,8 @@ def summary(erased: Erased) -> str:
 
 def _vacuum(writer: Writer, now: float) -> None:
     # Nobody runs who would have to be informed of a deletion.
-    sum(in_batches(writer, lambda c, limit: catalog.sweep(c, now + catalog.TOLD + 1.0, limit)))
-    writer.do(lambda c: counting.sweep(c, now + counting.KEPT + 1.0))
+    sum(in_batches(writer, lambda c, limit: catalog.delete_unused(c, now + catalog.DELETED_SECONDS + 1.0, limit)))
+    writer.do(lambda c: counters.delete_old_erasures(c, now + counters.KEPT + 1.0))
     assert isinstance(writer.database, SQLite)
     writer.database.vacuum()
 
@@ -206,11 +209,11 @@ def _refuse_beside(database: Database) -> None:
     """Refuse to rewrite a store while other processes update their heartbeats in it."""
     if not isinstance(database, SQLite):
         raise InvalidParameter("--vacuum is for SQLite; on PostgreSQL run VACUUM FULL on its tables")
-    before = database.read(admin.workers)
+    before = database.read(leases.list_workers)
     if not before:
         return
     time.sleep(BEATS)
-    now = database.read(admin.workers)
+    now = database.read(leases.list_workers)
     alive = sorted(name for name in now if name not in before or now[name][1] != before[name][1])
     if alive:
         raise InvalidParameter(f"{len(alive)} processes run on the store ({', '.join(alive[:3])}); stop them first")
@@ -224,22 +227,22 @@ def _check(user: str) -> None:
 def _erase_counted(writer: Writer, code: int, mark: str) -> int:
     """Delete the rows of a user from stored counters; how many. Processes that run do the same in their memory."""
     gone = 0
-    for ranker in [row[0] for row in writer.database.read(users.counters)]:
+    for ranker in [row[0] for row in writer.database.read(counters.all_saved)]:
         for _ in range(5):  # a running process may store newer counters meanwhile
-            found = writer.database.read(lambda c, name=ranker: counting.saved(c, name))  # type: ignore[misc]
+            found = writer.database.read(lambda c, name=ranker: counters.saved(c, name))  # type: ignore[misc]
             changed = None if found is None else _without(found, code, mark)
             if found is None or changed is None:
                 break
             rows, state, forgotten = changed
             if writer.do(
-                lambda c, name=ranker, at=found.seq, new=(state, forgotten): users.replace_counters(c, name, at, *new)  # type: ignore[misc]
+                lambda c, name=ranker, at=found.seq, new=(state, forgotten): counters.replace_saved(c, name, at, *new)  # type: ignore[misc]
             ):
                 gone += rows
                 break
     return gone
 
 
-def _without(saved: counting.Saved, code: int, mark: str) -> tuple[int, bytes, bytes] | None:
+def _without(saved: counters.SavedCounters, code: int, mark: str) -> tuple[int, bytes, bytes] | None:
     """Stored counters without a user, and the ids of whom they have forgotten; None if they cannot be read."""
     try:
         arrays, meta = codec.loads(saved.state, "the counters")
@@ -249,7 +252,7 @@ def _without(saved: counting.Saved, code: int, mark: str) -> tuple[int, bytes, b
     for part, rows in owned.items():
         for name in [name for name in arrays if name.startswith(f"{part}/") and name != f"{part}/totals"]:
             arrays[name] = np.delete(arrays[name], rows, axis=0)
-    forgotten = msgspec.json.encode(sorted({*saved.forgotten, mark}))
+    forgotten = msgspec.json.encode(sorted({*saved.erased, mark}))
     return sum(int(rows.size) for rows in owned.values()), codec.dumps(arrays, meta), forgotten
 
 
@@ -263,16 +266,16 @@ def _remains(
             "a snapshot of their ranker covers them: seconds, while a process learns",
         )
     if erased.entries and not vacuum:
-        hour = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(now + catalog.TOLD))
+        hour = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(now + catalog.DELETED_SECONDS))
         yield Remaining(
-            "catalogue_rows: the bare id, so that every process removes it from its memory",
+            "catalog_rows: the bare id, so that every process removes it from its memory",
             erased.entries,
             f"the first sweep after {hour}",
         )
     if not vacuum:
-        day = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(now + counting.KEPT))
+        day = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(now + counters.KEPT))
         yield Remaining(
-            "forgotten: a 64-bit code of the id, by which processes remove the user from their counters",
+            "erased_users: a 64-bit code of the id, by which processes remove the user from their counters",
             1,
             f"the first sweep after {day}",
         )

@@ -14,7 +14,7 @@ from rankloop.service.errors import Conflict, NotLearned, UnknownRanker, Unknown
 from rankloop.service.offline.replay import VersionChoice, export_ranker
 from rankloop.service.ranking import model as models
 from rankloop.service.serving.engine import Engine
-from rankloop.service.storage import admin, experiments, lineage, log, schema, states
+from rankloop.service.storage import experiments, lineage, outcomes, rankers, snapshots
 from rankloop.service.storage.database import Connection
 from rankloop.wire.rankers import Generation, RankerStatus, VersionInfo
 
@@ -23,14 +23,14 @@ def versions(engine: Engine, name: str) -> list[VersionInfo]:
     """What has been kept, the newest first."""
 
     def read(connection: Connection) -> list[VersionInfo]:
-        row = required(engine, admin.ranker(connection, name), name)
+        row = required(engine, rankers.get_ranker(connection, name), name)
         began = {one.generation: (number, one) for number, one in _numbered(connection, name)}
         found = []
-        for one in states.versions(connection, name):
+        for one in snapshots.versions(connection, name):
             info = VersionInfo(one.version, one.seq, one.created, one.note, one.version == row.serving)
             if one.generation in began:
                 info.generation, generation = began[one.generation]
-                info.model_impressions = generation.knows(one.seq)
+                info.model_impressions = generation.outcomes(one.seq)
             found.append(info)
         return found
 
@@ -41,9 +41,9 @@ def lineage_of(engine: Engine, name: str) -> list[Generation]:
     """Where what the ranker knows comes from: its generations, the newest first."""
 
     def read(connection: Connection) -> list[Generation]:
-        required(engine, admin.ranker(connection, name), name)
-        kept = states.versions(connection, name)
-        end, ended = log.heads(connection).get(name, 0), None
+        required(engine, rankers.get_ranker(connection, name), name)
+        kept = snapshots.versions(connection, name)
+        end, ended = outcomes.log_offsets(connection).get(name, 0), None
         found = []
         for number, one in reversed(_numbered(connection, name)):
             own = sorted(version.version for version in kept if version.generation == one.generation)
@@ -56,19 +56,19 @@ def lineage_of(engine: Engine, name: str) -> list[Generation]:
 
 def exported(engine: Engine, name: str, to: Target, version: VersionChoice) -> Exported:
     """A version, or what is learned, as a search engine or a runtime takes it."""
-    row = required(engine, engine.database.read(lambda connection: admin.ranker(connection, name)), name)
+    row = required(engine, engine.database.read(lambda connection: rankers.get_ranker(connection, name)), name)
     return export_ranker(engine.database, row, to, version)
 
 
-def _numbered(connection: Connection, name: str) -> list[tuple[int, lineage.Beginning]]:
+def _numbered(connection: Connection, name: str) -> list[tuple[int, lineage.Generation]]:
     """The generations from 1 on: what the store counts by begins at the time the ranker was made."""
-    return list(enumerate(lineage.beginnings(connection, name), 1))
+    return list(enumerate(lineage.generations(connection, name), 1))
 
 
 def keep(engine: Engine, name: str, note: str, force: bool = False) -> VersionInfo:
     """Keep what is learned now as a version."""
 
-    def look(row: admin.Ranker | None) -> int:
+    def look(row: rankers.Ranker | None) -> int:
         required(engine, row, name)
         return engine.save_now(name)
 
@@ -91,7 +91,7 @@ def promote(
 ) -> RankerStatus:
     """Serve a version: the given one, `live`, or (None) one made of what is learned now. Learning goes on behind it."""
 
-    def look(row: admin.Ranker | None) -> int:
+    def look(row: rankers.Ranker | None) -> int:
         row = required(engine, row, name)
         matches(row, name, if_match)
         if version is None:
@@ -109,8 +109,8 @@ def promote(
             number = int(version)
             if not _there(connection, name, number):
                 return None  # it has just been dropped as an old automatic version: look again, and refuse
-        admin.set_serving(connection, name, number)
-        experiments.settle(connection, name, now)
+        rankers.set_serving(connection, name, number)
+        experiments.reconcile(connection, name, now)
         return Done(number, f"serves {'live' if number is None else f'v{number}'}{lacks}")
 
     change_ranker(Action(engine, "promote", name, version, note, if_match, force), engine, name, look, change)
@@ -143,32 +143,30 @@ def rollback(
     if version == "live":
         raise InvalidParameter('rollback goes to a kept version; to serve what is learned, promote {"version": "live"}')
 
-    def look(row: admin.Ranker | None) -> _Target:
+    def look(row: rankers.Ranker | None) -> _Target:
         row = required(engine, row, name)
         matches(row, name, if_match)
-        kept = engine.database.read(lambda connection: states.versions(connection, name))
+        kept = engine.database.read(lambda connection: snapshots.versions(connection, name))
         if not kept:
             raise Conflict(f"ranker {name!r} has no versions to go back to; POST /v1/rankers/{name}/versions keeps one")
         number = kept[0].version if version is None else int(version)
-        large = len(usable(engine, row, number)) > states.LARGE
+        large = len(usable(engine, row, number)) > snapshots.LARGE
         acknowledged = engine.save_now(name)
         # None if it has been dropped meanwhile, which `change` finds out.
         knows = next((one.model_impressions for one in versions(engine, name) if one.version == number), None)
         return _Target(number, knows, large, acknowledged)
 
     def change(connection: Connection, to: _Target) -> Done | None:
-        newest = states.versions(connection, name)[0].version if version is None else to.version
+        newest = snapshots.versions(connection, name)[0].version if version is None else to.version
         if newest != to.version or not _there(connection, name, to.version):
             return None
         now = engine.clock()
         text = note or f"before the rollback to v{to.version}"
         kept = _kept(connection, name, text, now, to.acknowledged, force)
-        # An earlier release looks for a state in its own row.
-        points = to.large and schema.alone(connection)
-        found = None if points else states.version_state(connection, name, to.version)
-        came = lineage.Came("rollback", to.version, kept.version, to.knows)
-        states.replace_state(connection, name, b"" if found is None else found[1], now, reset=False, came=came)
-        experiments.settle(connection, name, now)
+        found = None if to.large else snapshots.version_state(connection, name, to.version)
+        cause = lineage.Cause("rollback", to.version, kept.version, to.knows)
+        snapshots.replace_state(connection, name, b"" if found is None else found[1], now, reset=False, cause=cause)
+        experiments.reconcile(connection, name, now)
         return Done(None, f"rolled back to v{to.version}; what was is v{kept.version}{kept.lacks}")
 
     change_ranker(Action(engine, "rollback", name, version, note, if_match, force), engine, name, look, change)
@@ -189,7 +187,7 @@ def reset(engine: Engine, name: str, note: str = "", if_match: str | None = None
     Outcomes that were acknowledged before the reset and are not in the version that is kept are learned afterwards.
     """
 
-    def look(row: admin.Ranker | None) -> _Fresh:
+    def look(row: rankers.Ranker | None) -> _Fresh:
         row = required(engine, row, name)
         matches(row, name, if_match)
         return _Fresh(models.fresh_state(row.spec), engine.save_now(name))
@@ -197,9 +195,9 @@ def reset(engine: Engine, name: str, note: str = "", if_match: str | None = None
     def change(connection: Connection, fresh: _Fresh) -> Done:
         now = engine.clock()
         kept = _kept(connection, name, note or "before the reset", now, fresh.acknowledged, force)
-        came = lineage.Came("reset", None, kept.version)
-        states.replace_state(connection, name, fresh.state, now, reset=True, came=came)
-        experiments.settle(connection, name, now)
+        cause = lineage.Cause("reset", None, kept.version)
+        snapshots.replace_state(connection, name, fresh.state, now, reset=True, cause=cause)
+        experiments.reconcile(connection, name, now)
         return Done(None, f"reset; what was is v{kept.version}{kept.lacks}")
 
     change_ranker(Action(engine, "reset", name, note, if_match, force), engine, name, look, change)
@@ -219,7 +217,7 @@ class _Kept(NamedTuple):
 
 def _kept(connection: Connection, name: str, note: str, now: float, acknowledged: int, force: bool) -> _Kept:
     """Keep the last snapshot as a version, if it has all outcomes that were `acknowledged` when this was decided."""
-    number, place = states.keep_version(connection, name, note, now), states.place(connection, name)
+    number, place = snapshots.keep_version(connection, name, note, now), snapshots.snapshot_position(connection, name)
     if number is None or place is None:
         raise UnknownRanker(f"ranker {name!r} has been deleted")
     missing = acknowledged - place[1]
@@ -235,15 +233,17 @@ def _kept(connection: Connection, name: str, note: str, now: float, acknowledged
 
 
 def _there(connection: Connection, name: str, number: int) -> bool:
-    return any(one.version == number for one in states.versions(connection, name))
+    return any(one.version == number for one in snapshots.versions(connection, name))
 
 
-def usable(engine: Engine, row: admin.Ranker, number: int) -> bytes:
+def usable(engine: Engine, row: rankers.Ranker, number: int) -> bytes:
     """The state of a version, if there is one and it carries over to this spec: what cannot be loaded is not served."""
 
-    def read(connection: Connection) -> tuple[tuple[int, bytes] | None, list[states.Version], list[lineage.Change]]:
-        state = states.version_state(connection, row.name, number)
-        return state, states.versions(connection, row.name), lineage.changes(connection, row.name)
+    def read(
+        connection: Connection,
+    ) -> tuple[tuple[int, bytes] | None, list[snapshots.Version], list[lineage.RecordedChange]]:
+        state = snapshots.version_state(connection, row.name, number)
+        return state, snapshots.versions(connection, row.name), lineage.spec_changes(connection, row.name)
 
     wanted, kept, changes = engine.database.read(read)
     if wanted is None:

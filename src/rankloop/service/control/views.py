@@ -21,10 +21,11 @@ from rankloop.service.ranking.model import BASELINE, Model, weights_of
 from rankloop.service.ranking.placement import SLOTS
 from rankloop.service.serving.engine import Engine
 from rankloop.service.serving.live_ranker import LiveRanker
-from rankloop.service.storage import admin, event_counts, shown
-from rankloop.service.storage import series as buckets
-from rankloop.service.storage.series import RESOLUTIONS, Bucket
-from rankloop.service.storage.size import size
+from rankloop.service.storage import events as stored_events
+from rankloop.service.storage import impressions as stored_impressions
+from rankloop.service.storage import leases
+from rankloop.service.storage import metric_history as buckets
+from rankloop.service.storage.metric_history import RESOLUTIONS, Bucket
 from rankloop.service.storage.sqlite import SQLite
 from rankloop.service.worker.hang_supervisor import MOST_HANGING
 from rankloop.wire.calls import EventCounts, RankAnswer
@@ -116,11 +117,11 @@ def _point(start: float, bucket: Bucket) -> Point:
 def impressions(engine: Engine, name: str, limit: int) -> list[ShownList]:
     """The latest lists, the newest first."""
     live = _live(engine, name)
-    found = engine.database.read(lambda c: shown.newest(c, name, limit))
+    found = engine.database.read(lambda c: stored_impressions.latest_impressions(c, name, limit))
     return [_shown(live, one) for one in found]
 
 
-def _shown(live: LiveRanker, one: shown.Seen) -> ShownList:
+def _shown(live: LiveRanker, one: stored_impressions.ShownImpression) -> ShownList:
     impression = codec.load_impression(one.body)
     answer = msgspec.json.decode(one.answer, type=RankAnswer)
     belief = None if answer.fallback else _belief(live, impression, answer)
@@ -129,9 +130,9 @@ def _shown(live: LiveRanker, one: shown.Seen) -> ShownList:
     # Of no pairs nothing is known; and what stands in a mixed list against belief was put there by a rival.
     told = None if belief is None or not belief.pairs or answer.experiment is not None else belief
     # Silence that became an outcome says: nothing was clicked.
-    values = one.seen or [0.0 if one.kind else None] * len(answer.items)
-    if one.seen and live.kind == "clicks":  # whatever was clicked, the others were not
-        values = [value or 0.0 for value in one.seen]
+    values = one.feedback or [0.0 if one.kind else None] * len(answer.items)
+    if one.feedback and live.kind == "clicks":  # whatever was clicked, the others were not
+        values = [value or 0.0 for value in one.feedback]
     pairs = told.uncertain.tolist() if told else ()
     doubts = [Doubt(slots[p] + 1, slots[q] + 1, places[p] > places[q]) for p, q in pairs]
     known = dict(zip(slots, zip(impression.order.tolist(), places, strict=True), strict=True))
@@ -162,7 +163,7 @@ def _shown(live: LiveRanker, one: shown.Seen) -> ShownList:
         outcome=cast(Any, "open" if one.open else one.kind or "ignored"),
         learned=one.learn and (one.open or one.kind is not None),
         seen=one.viewed,
-        attention=one.attention,
+        attention=one.rejected,
     )
 
 
@@ -200,7 +201,7 @@ def weights(engine: Engine, name: str, limit: int) -> Weights:
 def movement(engine: Engine, name: str, limit: int) -> Movement:
     """How far what ranks has moved from the caller's order, over the latest lists."""
     live = _live(engine, name)
-    bodies = engine.database.read(lambda c: shown.latest_bodies(c, name, live.row.epoch, limit))
+    bodies = engine.database.read(lambda c: stored_impressions.latest_bodies(c, name, live.row.epoch, limit))
     serving = _model(live, live.serving)
     # A promoted version does not learn; the live model behind it notices what users do.
     return movements.movement(name, serving, bodies, _model(live, live.model))
@@ -214,9 +215,9 @@ def _model(live: LiveRanker, model: Model | None) -> Model:
 
 def service(engine: Engine) -> ServiceStatus:
     """The service itself, beside its rankers."""
-    found, workers = size(engine.database), engine.database.read(admin.workers)
+    found, workers = engine.database.size(), engine.database.read(leases.list_workers)
     kind: Any = "sqlite" if isinstance(engine.database, SQLite) else "postgresql"
-    events = engine.database.read(lambda c: event_counts.read(c, engine.clock())).get(event_counts.NOBODY)
+    events = engine.database.read(lambda c: stored_events.event_counts(c, engine.clock())).get(stored_events.UNKNOWN)
     webhook = bool(engine.settings.webhook)
     return ServiceStatus(__version__, kind, found.used, found.free, len(workers), webhook, events or EventCounts())
 

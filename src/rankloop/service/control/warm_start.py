@@ -23,9 +23,9 @@ from rankloop.service.control.actions import Action
 from rankloop.service.errors import Conflict, OverLimit, UnknownRanker
 from rankloop.service.serving.engine import Engine
 from rankloop.service.serving.live_ranker import LiveRanker
-from rankloop.service.storage import backfill
-from rankloop.service.storage.backfill import Added, PastList
+from rankloop.service.storage import outcomes
 from rankloop.service.storage.database import Connection
+from rankloop.service.storage.outcomes import AdoptedImpression, Backfilled
 from rankloop.wire.calls import Candidate, RankRequest
 from rankloop.wire.rankers import WarmAnswer
 
@@ -54,7 +54,7 @@ def call(engine: Engine, name: str, body: bytes, strict: bool = False) -> WarmAn
                 raise InvalidInput(f"line {number}: {error}; nothing of this call was taken") from None
             problems.append(f"line {number}: {error}")
     action = Action(engine, "warm", name)
-    added = add(engine, live, lists, action, Added(0, 0, 0))
+    added = add(engine, live, lists, action, Backfilled(0, 0, 0))
     if added.lists:
         action.log(_text(added))
     engine.wake_learner([name])
@@ -67,12 +67,12 @@ def warm(engine: Engine, name: str, reading: LogReader, on_progress: Progress | 
     If this process holds the lease, each portion is learned before the next is adopted; else the holder learns behind.
     """
     began, raws = time.perf_counter(), iter(reading)
-    action, added, known = Action(engine, "warm", name), Added(0, 0, 0), 0
+    action, added, known = Action(engine, "warm", name), Backfilled(0, 0, 0), 0
     while some := list(islice(raws, PORTION)):
         live = target(engine, name)
         keys = [raw.key for raw in some]
-        there = engine.database.read(lambda c, at=live, ks=keys: backfill.known(c, name, at.row.epoch, ks))  # type: ignore[misc]
-        made: list[PastList] = []
+        there = engine.database.read(lambda c, at=live, ks=keys: outcomes.known_keys(c, name, at.row.epoch, ks))  # type: ignore[misc]
+        made: list[AdoptedImpression] = []
         known += len(there)
         try:
             for raw in some:
@@ -102,7 +102,7 @@ def target(engine: Engine, name: str) -> LiveRanker:
     return live
 
 
-def adopted(engine: Engine, live: LiveRanker, key: str, one: LoggedImpression) -> PastList:
+def adopted(engine: Engine, live: LiveRanker, key: str, one: LoggedImpression) -> AdoptedImpression:
     """A logged list as the ranker's learner takes it: features by the ranker's names, normalised as its own are."""
     if len(one.items) > engine.settings.max_candidates:
         limit = engine.settings.max_candidates
@@ -120,26 +120,30 @@ def adopted(engine: Engine, live: LiveRanker, key: str, one: LoggedImpression) -
     k = len(one.clicks)
     if live.model is None:
         raise Conflict(f"ranker {live.row.name!r} has no model: {live.load_error or 'its state is being loaded'}")
-    return PastList(key, one.user, one.items[:k], one.clicks, live.model.adopt(candidates, k, told))
+    return AdoptedImpression(key, one.user, one.items[:k], one.clicks, live.model.adopt(candidates, k, told))
 
 
-def _text(added: Added) -> str:
+def _text(added: Backfilled) -> str:
     return f"{added.lists} logged lists with {added.clicks} clicks were added"
 
 
-def add(engine: Engine, live: LiveRanker, lists: Sequence[PastList], action: Action, before: Added) -> Added:
+def add(
+    engine: Engine, live: LiveRanker, lists: Sequence[AdoptedImpression], action: Action, before: Backfilled
+) -> Backfilled:
     """Append lists to the log; how many `action` has appended, with those `before`. Its audit entry counts them."""
     name, epoch, now = live.row.name, live.row.epoch, engine.clock()
     added = before
     for first in range(0, len(lists), PORTION):  # a transaction keeps others waiting for the head
 
         def work(
-            connection: Connection, part: Sequence[PastList] = lists[first : first + PORTION], sofar: Added = added
-        ) -> Added | None:
-            found = backfill.add(connection, name, epoch, part, now)
+            connection: Connection,
+            part: Sequence[AdoptedImpression] = lists[first : first + PORTION],
+            sofar: Backfilled = added,
+        ) -> Backfilled | None:
+            found = outcomes.backfill(connection, name, epoch, part, now)
             if found is None:
                 return None
-            total = Added(*(a + b for a, b in zip(sofar, found, strict=True)))
+            total = Backfilled(*(a + b for a, b in zip(sofar, found, strict=True)))
             if found.lists:
                 action.update(connection, _text(total))
             return total

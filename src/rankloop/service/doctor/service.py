@@ -18,10 +18,10 @@ from rankloop.core.errors import CodecError, InvalidParameter, RankloopError
 from rankloop.service.doctor import Finding, State, with_remedy
 from rankloop.service.ranking.feature_spec import catalog_warnings
 from rankloop.service.settings import Settings, from_environment, is_loopback, unknown
-from rankloop.service.storage import admin, catalog, event_counts, open_database, states
+from rankloop.service.storage import catalog, events, open_database, snapshots
+from rankloop.service.storage import rankers as stored_rankers
 from rankloop.service.storage.database import Connection, Database, Retryable, without_password
-from rankloop.service.storage.migrations import MIGRATIONS
-from rankloop.service.storage.schema import steps
+from rankloop.service.storage.schema import CURRENT, applied_steps
 from rankloop.service.storage.sqlite import SQLite
 from rankloop.service.supervisor import listening
 from rankloop.wire.calls import RejectedEvent
@@ -229,7 +229,7 @@ def store(chosen: Settings) -> Iterator[Finding]:
     """Checks of the store that do not change it."""
     shown = without_password(chosen.store)
     try:
-        database = open_database(chosen.store, hurried=True)
+        database = open_database(chosen.store, time_limits=True)
     except InvalidParameter as error:
         yield with_remedy("store", "error", error)
         return
@@ -271,25 +271,22 @@ def _file(path: Path) -> Iterator[Finding]:
 
 def _contents(chosen: Settings, database: Database, shown: str) -> Iterator[Finding]:
     try:
-        added, done = database.read(steps)
+        applied = database.read(applied_steps)
     except (sqlite3.Error, RankloopError) as error:
         if "no such table" not in str(error) and "does not exist" not in str(error):
             raise
         remedy = "give what `rankloop serve --store` has; a new database is filled at the first start"
         yield Finding("store", "note", f"{shown} holds nothing of rankloop", remedy)
         return
-    if done > len(MIGRATIONS):
+    if applied > CURRENT:
         yield Finding(
             "store", "error", f"{shown} was written by a later release", "install that release, or a newer one"
         )
         return
-    if added < len(MIGRATIONS):
-        text = f"{shown} is of an earlier release ({len(MIGRATIONS) - added} steps behind)"
+    if applied < CURRENT:
+        text = f"{shown} is of an earlier release ({CURRENT - applied} steps behind)"
         yield Finding("store", "note", text, "copy it first; the next `rankloop serve` brings it up to date")
         return
-    if done < len(MIGRATIONS):
-        text = f"{shown} is being upgraded: processes of an earlier release may run on it yet"
-        yield Finding("store", "note", text, "stop the last of them; the upgrade ends by itself within seconds")
     counted = "SELECT (SELECT COUNT(*) FROM rankers), (SELECT COUNT(*) FROM keys)"
     ((rankers, stored_keys),) = database.read(lambda connection: connection.rows(counted))
     yield Finding("store", "ok", f"{shown}: {rankers} ranker{'' if rankers == 1 else 's'}")
@@ -322,17 +319,17 @@ def apart(seconds: float, whose: str) -> Iterator[Finding]:
 
 def _rankers(connection: Connection) -> Iterator[Finding]:
     """Quarantined, damaged and paused rankers."""
-    for name, text in connection.rows("SELECT ranker, text FROM troubles WHERE given_up = 1"):
+    for name, text in connection.rows("SELECT ranker, text FROM quarantine WHERE active = 1"):
         remedy = "fix the learner; it is tried again by itself within 10 minutes, or when the ranker changes"
         yield Finding("rankers", "warning", f"{name} is in quarantine: {text}", remedy)
-    for one in admin.rankers(connection):
-        snapshot = states.snapshot(connection, one.name)
+    for one in stored_rankers.list_rankers(connection):
+        snapshot = snapshots.snapshot(connection, one.name)
         damage = _damage(None if snapshot is None else snapshot.state)
         if damage:
             remedy = f"`POST /v1/rankers/{one.name}/rollback` to a version, or `rankloop replay` to rebuild it"
             yield Finding("rankers", "error", f"the state of {one.name} is damaged: {damage}", remedy)
         if one.serving is not None:
-            found = states.version_state(connection, one.name, one.serving)
+            found = snapshots.version_state(connection, one.name, one.serving)
             if damage := _damage(None if found is None else found[1]):
                 remedy = (
                     f"`POST /v1/rankers/{one.name}/promote` another version, or `live`; the baseline ranking is shown "
@@ -347,14 +344,14 @@ def _rankers(connection: Connection) -> Iterator[Finding]:
 
 def _events(connection: Connection, now: float) -> Iterator[Finding]:
     """Feedback events that were not accepted in the last days, and impressions that wait for a correction."""
-    for name, one in event_counts.read(connection, now).items():
+    for name, one in events.event_counts(connection, now).items():
         rejected, late, orphan = (
             sum(getattr(day, kind) for day in one.days) for kind in ("rejected", "late", "orphan")
         )
         of = name or "unknown impressions"
         if rejected or one.needs_attention:
             last = "" if one.last_rejected is None else f"; the last was {_described(one.last_rejected)}"
-            text = f"{of}: {rejected:,} events were rejected in the last {event_counts.DAYS} days{last}"
+            text = f"{of}: {rejected:,} events were rejected in the last {events.DAYS} days{last}"
             if one.needs_attention:
                 text += f"; {one.needs_attention:,} impressions wait for a correction"
             remedy = "correct what sends them, and send the events again with the same event_id (docs/feedback.md)"
@@ -374,7 +371,7 @@ def _described(one: RejectedEvent) -> str:
 
 def _catalogs(connection: Connection) -> Iterator[Finding]:
     """Features that cannot be computed from the catalogs they read."""
-    rankers = [one for one in admin.rankers(connection) if one.spec.catalog is not None]
+    rankers = [one for one in stored_rankers.list_rankers(connection) if one.spec.catalog is not None]
     parts = catalog.by_name(connection) if rankers else {}
     for one in rankers:
         for text in catalog_warnings(one.spec, parts):

@@ -11,10 +11,10 @@ import logging
 import time
 from collections.abc import Callable
 
-from rankloop.service.storage import admin, audit, experiments, log
-from rankloop.service.storage.batches import in_batches
+from rankloop.service.storage import audit, experiments, leases, outcomes, rankers
 from rankloop.service.storage.database import Connection
-from rankloop.service.storage.experiments import Seen, Tally, Trial
+from rankloop.service.storage.experiments import Experiment, InterleavedOutcome, Tally
+from rankloop.service.storage.writer import in_batches
 from rankloop.service.training import evidence
 from rankloop.service.training.learning import Learning
 from rankloop.service.training.leases import Leases
@@ -60,7 +60,7 @@ class AttributionWindows:
         if beat:
             self._looked = now
             if self._learning is None:
-                self._leases.look_around(self._process.database.read(admin.workers))
+                self._leases.look_around(self._process.database.read(leases.list_workers))
         if self._learning is not None or self._leases.in_charge:
             self.close()
             self.count(beat)
@@ -71,11 +71,11 @@ class AttributionWindows:
         """Close all windows that have ended, the oldest first, in batches with pauses between them."""
         process = self._process
 
-        def some(connection: Connection, limit: int) -> list[log.Closing]:
+        def some(connection: Connection, limit: int) -> list[outcomes.Closing]:
             # The clock is read where impressions are written: had it gone back since, new ones would seem an hour old.
-            return log.close_windows(connection, process.clock(), process.writer.kinds, limit)
+            return outcomes.close_windows(connection, process.clock(), process.writer.kinds, limit)
 
-        if not process.database.read(lambda c: log.due(c, process.clock())):
+        if not process.database.read(lambda c: outcomes.any_window_ended(c, process.clock())):
             return
         for closings in in_batches(process.writer, some, lambda: self.thread.stopping):
             process.count_closed(closings)
@@ -84,7 +84,7 @@ class AttributionWindows:
     def count(self, unlearned: bool = True) -> None:
         """Count the running experiments of rankers learned here; with `unlearned`, in the process in charge, also those
         of rankers that no living process learns."""
-        lagging = self._process.database.read(experiments.lagging)
+        lagging = self._process.database.read(experiments.behind)
         if not lagging:
             return
         mine = set() if self._learning is None else self._learning.mine
@@ -99,11 +99,11 @@ class AttributionWindows:
     def _settle(self) -> None:
         """Begin the guardrails of specs that were stored without one, by an earlier release or while no service ran."""
         process = self._process
-        for row in process.database.read(admin.rankers):
+        for row in process.database.read(rankers.list_rankers):
             name, now = row.name, process.clock()
             running = process.database.read(lambda c, name=name: experiments.running(c, name))  # type: ignore[misc]
-            if experiments.unsettled(row, running) and process.writer.do(
-                lambda c, name=name, now=now: experiments.settle(c, name, now)  # type: ignore[misc]
+            if experiments.needs_reconcile(row, running) and process.writer.do(
+                lambda c, name=name, now=now: experiments.reconcile(c, name, now)  # type: ignore[misc]
             ):
                 self._changed(name)
         self._settled = True
@@ -115,11 +115,16 @@ class AttributionWindows:
         from, so every list counts once whatever is killed."""
         process = self._process
 
-        def read(connection: Connection) -> tuple[Trial | None, int, list[Seen]]:
-            before, head = experiments.trial(connection, name, number), log.heads(connection).get(name, 0)
+        def read(connection: Connection) -> tuple[Experiment | None, int, list[InterleavedOutcome]]:
+            before, head = (
+                experiments.get_experiment(connection, name, number),
+                outcomes.log_offsets(connection).get(name, 0),
+            )
             if before is None or before.state != "running" or before.next_seq >= head:
                 return None, head, []
-            seen = experiments.seen_from(connection, name, number, before.next_seq, head, PORTION, before.tally.scale)
+            seen = experiments.interleaved_outcomes(
+                connection, name, number, before.next_seq, head, PORTION, before.tally.scale
+            )
             return before, head, seen
 
         before, head, seen = process.database.read(read)
@@ -144,7 +149,7 @@ class AttributionWindows:
         _report(process, before, after)
         return "more" if more else "all"
 
-    def _demote(self, before: Trial, after: Tally, seq: int) -> bool:
+    def _demote(self, before: Experiment, after: Tally, seq: int) -> bool:
         process, name, now = self._process, before.ranker, self._process.clock()
         found = after.evidence
         assert found is not None
@@ -167,7 +172,7 @@ class AttributionWindows:
         return True
 
 
-def _report(process: Process, before: Trial, after: Tally) -> None:
+def _report(process: Process, before: Experiment, after: Tally) -> None:
     metrics, name, kind, old = process.metrics, before.ranker, before.kind, before.tally
     ties = (after.lists - after.wins - after.losses) - (old.lists - old.wins - old.losses)
     for result, amount in (("win", after.wins - old.wins), ("loss", after.losses - old.losses), ("tie", ties)):

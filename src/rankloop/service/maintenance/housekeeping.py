@@ -1,9 +1,8 @@
-"""What a learning process does now and then: reports about rankers, deletion by age, archives, upgrades."""
+"""What a learning process does now and then: reports about rankers, deletion by age, archives."""
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from contextlib import suppress
 from math import inf
@@ -14,22 +13,18 @@ from rankloop.core.capabilities import Explains
 from rankloop.core.errors import RankloopError
 from rankloop.service.ranking import movement
 from rankloop.service.storage import (
-    admin,
-    attention,
     audit,
     catalog,
-    counting,
-    forgetting,
-    log,
+    counters,
+    impressions,
+    joining,
+    metric_history,
+    outcomes,
     partitions,
-    reshaping,
-    schema,
-    series,
-    shown,
-    tombstones,
+    rankers,
+    retention,
 )
-from rankloop.service.storage.batches import in_batches
-from rankloop.service.storage.size import size
+from rankloop.service.storage.writer import in_batches
 from rankloop.service.training.fold import Fold
 from rankloop.service.training.learning import Learning
 from rankloop.service.worker.process import Process
@@ -55,7 +50,6 @@ class Reports:
         self._learning, self._process = learning, learning.process
         process = learning.process
         self.thread = RepeatingThread("reports", HISTORY_EVERY, self._round, process.database, process.thread_failed)
-        self._upgrade = Upgrade(process)
         self._counted = -inf
         self._alarms: dict[str, int] = {}  # ranker -> drift alarms that were logged
         self._recorded: dict[str, int] = {}  # ranker -> outcomes learned when its lag was last recorded
@@ -66,7 +60,6 @@ class Reports:
         process = self._process
         if time.monotonic() - self._counted > COUNT_EVERY:
             self._counted = time.monotonic()
-            self._upgrade.look()
             self.count_store()
             self.report_drift()
         self.record_lag()
@@ -76,13 +69,13 @@ class Reports:
         """Set the gauges about the store, also to 0, and remove those of rankers that are gone."""
         process = self._process
         opened, marked, names = process.database.read(
-            lambda c: (log.open_counts(c), attention.counts(c), admin.revisions(c))
+            lambda c: (impressions.open_counts(c), joining.count_rejected(c), rankers.revisions(c))
         )
         for name in names:
             process.metrics.gauge("open_impressions", opened[name], ranker=name)
             process.metrics.gauge("attention_impressions", marked[name], ranker=name)
         process.metrics.keep_rankers(names)
-        found = size(process.database)
+        found = process.database.size()
         process.metrics.gauge("store_bytes", found.used)
         if found.free is not None:
             process.metrics.gauge("store_free_disk_bytes", found.free)
@@ -102,7 +95,7 @@ class Reports:
     def record_lag(self) -> None:
         """Add lag and uncertain pairs of what is learned here to the curves."""
         process = self._process
-        heads = process.database.read(log.heads)
+        heads = process.database.read(outcomes.log_offsets)
         folds = [fold for fold in list(self._learning.folds.values()) if fold.held]
         idle = [fold.row.name for fold in folds if fold.learned == self._recorded.get(fold.row.name)]
         chosen = set((idle[self._next_idle :] + idle[: self._next_idle])[:MAX_IDLE])
@@ -122,7 +115,7 @@ class Reports:
             return 0, 0
         since = self._explained.get(name, 0.0)
         bodies = self._process.database.read(
-            lambda c: shown.newest_bodies(c, name, fold.row.epoch, since, MAX_EXPLAINED)
+            lambda c: impressions.latest_learned_bodies(c, name, fold.row.epoch, since, MAX_EXPLAINED)
         )
         pairs = uncertain = 0
         for created, body in bodies:
@@ -155,18 +148,18 @@ class Retention:
         exported = inf if self._archive is None else self._archive.complete
         before = min(process.clock() - days * 86400, exported) if days else None
         for work in (
-            lambda c, limit: forgetting.sweep(c, before, limit),
-            tombstones.clear,
-            lambda c, limit: catalog.sweep(c, process.clock(), limit),
+            lambda c, limit: retention.delete_old(c, before, limit),
+            rankers.delete_remains,
+            lambda c, limit: catalog.delete_unused(c, process.clock(), limit),
             catalog.recount,
         ):
             sum(in_batches(process.writer, work, lambda: self.thread.stopping))
-        process.writer.do(lambda c: series.sweep(c, process.clock()))
-        process.writer.do(lambda c: counting.sweep(c, process.clock()))
+        process.writer.do(lambda c: metric_history.delete_old(c, process.clock()))
+        process.writer.do(lambda c: counters.delete_old_erasures(c, process.clock()))
         if process.settings.audit_days:
-            process.writer.do(lambda c: audit.sweep(c, process.clock() - process.settings.audit_days * 86400))
+            process.writer.do(lambda c: audit.delete_old(c, process.clock() - process.settings.audit_days * 86400))
         # Last: a database user that may not create tables can still delete rows.
-        partitions.tend(process.database, process.clock(), days, exported)
+        partitions.maintain(process.database, process.clock(), days, exported)
 
 
 class Archive:
@@ -196,45 +189,8 @@ class Archive:
 
         database = self._process.database
         # Read before the export looks at the log: a list that is open now, or comes later, may not be in it.
-        first = database.read(log.oldest_open)
+        first = database.read(impressions.oldest_open)
         safe = min(self._process.clock() - CLOCK_SLACK, inf if first is None else first)
         # A ranker that was deleted and made again, or a restored store, must not end the export for ever.
-        export_log(database, self._folder, [one.name for one in database.read(admin.rankers)], aside=True)
+        export_log(database, self._folder, [one.name for one in database.read(rankers.list_rankers)], aside=True)
         self.complete = max(self.complete, safe)
-
-
-class Upgrade:
-    """The second step of a store's upgrade, once no process of an earlier release runs."""
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-        self._done, self._retry_at = False, 0.0  # monotonic
-        self._reported: list[str] = []
-
-    def look(self) -> None:
-        """Take it if no earlier process runs; in a thread of its own if it takes minutes."""
-        if self._done or time.monotonic() < self._retry_at:
-            return
-        behind = schema.contract(self._process.database)
-        if behind and behind != self._reported:
-            logger.info(
-                "%d processes of an earlier release run on the store (%s); the upgrade's second step waits for them",
-                len(behind),
-                ", ".join(behind[:3]),
-            )
-        self._reported = behind
-        if not behind:
-            self._done = True
-            threading.Thread(target=self._reshape, name="rankloop-reshape", daemon=True).start()
-
-    def _reshape(self) -> None:
-        try:
-            if reshaping.reshape(self._process.database, self._process.clock()):
-                return
-        except reshaping.CannotPartition as error:
-            logger.warning("%s", error)
-            return
-        except Exception as error:  # an unavailable store, a full disk: nothing is half done
-            logger.warning("the log could not be partitioned: %s; it will be tried again", error)
-        self._retry_at = time.monotonic() + RETRY_AFTER
-        self._done = False

@@ -10,8 +10,8 @@ import hmac
 import logging
 import random
 
-from rankloop.service.storage import notices
-from rankloop.service.storage.notices import Notice
+from rankloop.service.storage import experiments
+from rankloop.service.storage.experiments import WebhookMessage
 from rankloop.service.training.learning import Learning
 from rankloop.service.worker.process import Process
 from rankloop.service.worker.threads import RepeatingThread
@@ -33,35 +33,35 @@ class WebhookOutbox:
     def deliver(self) -> None:
         """Send what is due of rankers learned here and, in the process in charge, of those that nobody learns."""
         process, now, leases = self.process, self.process.clock(), self._learning.leases
-        due = process.database.read(lambda c: notices.due(c, now))
+        due = process.database.read(lambda c: experiments.due_messages(c, now))
         held = {name for name, fold in list(self._learning.folds.items()) if fold.held}
         others = leases.learned() if due and leases.in_charge else None
         for one in due:
             unlearned = others is not None and one.ranker not in others
             if (one.ranker in held or unlearned) and not self.thread.stopping:
                 self._send(one)
-        counts = process.database.read(notices.waiting)
+        counts = process.database.read(experiments.waiting_messages)
         for name in held:
             process.metrics.gauge("notices_waiting", counts.get(name, 0), ranker=name)
 
-    def _send(self, one: Notice) -> None:
+    def _send(self, one: WebhookMessage) -> None:
         process, now = self.process, self.process.clock()
         if not process.settings.webhook:
-            process.writer.do(lambda c: notices.drop(c, one.id))
+            process.writer.do(lambda c: experiments.delete_message(c, one.id))
             return
         problem = self._post(one)
         if problem is None:
-            process.writer.do(lambda c: notices.drop(c, one.id))
+            process.writer.do(lambda c: experiments.delete_message(c, one.id))
             process.metrics.count("notices_total", ranker=one.ranker, result="delivered")
             logger.info("ranker %s: the webhook has accepted notification %s", one.ranker, one.id)
         elif now - one.created > GIVE_UP:
-            process.writer.do(lambda c: notices.drop(c, one.id))
+            process.writer.do(lambda c: experiments.delete_message(c, one.id))
             process.metrics.count("notices_total", ranker=one.ranker, result="given-up")
             logger.error("ranker %s: notification %s is dropped after a day: %s", one.ranker, one.id, problem)
         else:
             # Random, so that services that lost one webhook do not return to it all at once.
-            pause = min(FIRST_PAUSE * 2.0**one.tries, LONGEST_PAUSE) * random.uniform(0.75, 1.25)
-            process.writer.do(lambda c: notices.again(c, one.id, now + pause))
+            pause = min(FIRST_PAUSE * 2.0**one.attempts, LONGEST_PAUSE) * random.uniform(0.75, 1.25)
+            process.writer.do(lambda c: experiments.retry_message(c, one.id, now + pause))
             process.metrics.count("notices_total", ranker=one.ranker, result="failed")
             logger.warning(
                 "ranker %s: the webhook has not accepted it, again in %.0f s: %s",
@@ -70,7 +70,7 @@ class WebhookOutbox:
                 problem,
             )
 
-    def _post(self, one: Notice) -> str | None:
+    def _post(self, one: WebhookMessage) -> str | None:
         """None if the webhook has accepted it, else what is wrong; without its address, which may hold a secret."""
         import httpx  # only those with a webhook wait for it to load
 

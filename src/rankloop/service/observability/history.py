@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from rankloop.service.observability.metrics import MAX_POSITION, Metrics
-from rankloop.service.storage import series
-from rankloop.service.storage.log import Closing
-from rankloop.service.storage.series import Bucket
+from rankloop.service.storage import metric_history
+from rankloop.service.storage.metric_history import Bucket
+from rankloop.service.storage.outcomes import Closing
 from rankloop.service.storage.writer import Writer
 
 
@@ -66,7 +66,7 @@ class History:
         if not news:
             return
         try:
-            writer.do(lambda connection: series.add(connection, now, news))
+            writer.do(lambda connection: metric_history.add(connection, now, news))
         except BaseException:
             with self._lock:
                 for name, bucket in news.items():

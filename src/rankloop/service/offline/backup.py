@@ -21,7 +21,9 @@ from rankloop.core import codec
 from rankloop.core.errors import InvalidParameter, RankloopError
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.offline.replay import Compared, rebuild
-from rankloop.service.storage import admin, audit, log, open_database, schema, states
+from rankloop.service.storage import audit, open_database, schema, snapshots
+from rankloop.service.storage import outcomes as stored_outcomes
+from rankloop.service.storage import rankers as stored_rankers
 from rankloop.service.storage.database import Connection, Database, Retryable, without_password
 from rankloop.service.storage.sqlite import SQLite
 
@@ -215,7 +217,7 @@ def _opened(path: Path) -> Iterator[SQLite]:
 
 
 def _write(database: Database, work: Callable[[Connection], None]) -> None:
-    connection = database.connect(hurried=False)
+    connection = database.connect(time_limits=False)
     try:
         with connection.transaction():
             work(connection)
@@ -258,9 +260,9 @@ def verify(database: Database, fold: bool = True, on_progress: Progress = _silen
     if problems:
         return StoreCheck(store, 0, integrity, False, None, [], problems, None, time.perf_counter() - began)
     migrations = _migrations(database)
-    if migrations < len(schema.MIGRATIONS):  # its tables are not those that this release reads
+    if migrations < schema.CURRENT:  # its tables are not those that this release reads
         return StoreCheck(store, migrations, integrity, False, None, [], [], None, time.perf_counter() - began)
-    taken, last, rows = database.read(lambda c: (_taken(c), _last_event(c), admin.rankers(c)))
+    taken, last, rows = database.read(lambda c: (_taken(c), _last_event(c), stored_rankers.list_rankers(c)))
     rankers = []
     for done, row in enumerate(rows):
         on_progress(f"counting {row.name}", done, len(rows))
@@ -278,9 +280,9 @@ def verify(database: Database, fold: bool = True, on_progress: Progress = _silen
 def _migrations(database: Database) -> int:
     """How many migrations a store has; refuses a file that is not a store, and a store of a later release."""
     with suppress(StoreUnavailable, Retryable):
-        added, settled = database.read(schema.steps)
-        if settled <= len(schema.MIGRATIONS):
-            return added
+        applied = database.read(schema.applied_steps)
+        if schema.OLDEST <= applied <= schema.CURRENT:
+            return applied
     schema.require_current(database)
     raise AssertionError("unreachable")
 
@@ -310,7 +312,7 @@ def _counts(connection: Connection, name: str) -> RankerCheck:
 
     return RankerCheck(
         name,
-        log.heads(connection).get(name, 0),
+        stored_outcomes.log_offsets(connection).get(name, 0),
         one("SELECT COUNT(*) FROM impressions WHERE ranker = ?"),
         one("SELECT COUNT(*) FROM versions WHERE ranker = ?"),
     )
@@ -318,8 +320,8 @@ def _counts(connection: Connection, name: str) -> RankerCheck:
 
 def _check_states(database: Database, name: str) -> None:
     """Read every stored state of a ranker, one at a time; codecs compare their checksums."""
-    for one in database.read(lambda c: states.stored(c, name)):
-        state = database.read(lambda c, one=one: states.state_of(c, name, one))  # type: ignore[misc]
+    for one in database.read(lambda c: snapshots.stored_states(c, name)):
+        state = database.read(lambda c, one=one: snapshots.load_state(c, name, one))  # type: ignore[misc]
         if state is None:  # replaced meanwhile, in a store that is in use
             continue
         codec.loads(state, f"the {one.kind} of outcome {one.seq:,}")

@@ -13,10 +13,10 @@ from rankloop.service.maintenance.archive import exporting, parquet
 from rankloop.service.maintenance.archive.columns import Chunk
 from rankloop.service.maintenance.archive.parquet import LogFile, chunk_from
 from rankloop.service.offline.log_source import RankerView
-from rankloop.service.storage import admin
-from rankloop.service.storage.lineage import Change
-from rankloop.service.storage.log import Outcome
-from rankloop.service.storage.states import Stored
+from rankloop.service.storage import rankers
+from rankloop.service.storage.lineage import RecordedChange
+from rankloop.service.storage.outcomes import Outcome
+from rankloop.service.storage.snapshots import StoredState
 
 T = TypeVar("T")
 NEEDED = [
@@ -32,7 +32,7 @@ class ExportedLog:
         self._folder = parquet.existing(folder).resolve()  # workers of a cluster may stand elsewhere
         self._manifests: dict[str, exporting.Manifest] = {}
 
-    def ranker(self, name: str) -> admin.Ranker:
+    def ranker(self, name: str) -> rankers.Ranker:
         return self._manifest(name).row
 
     def look(self, name: str, work: Callable[[RankerView], T]) -> T:
@@ -100,19 +100,19 @@ class _ExportedRanker:
     def head(self) -> int:
         return self._told.outcomes
 
-    def stored(self) -> list[Stored]:
+    def stored(self) -> list[StoredState]:
         kinds = ["origin", "version", "snapshot"]
         found = [one.stored for one in self._told.states]
         return sorted(found, key=lambda one: (kinds.index(one.kind), one.version or one.generation or 0))
 
-    def state(self, one: Stored) -> bytes:
+    def state(self, one: StoredState) -> bytes:
         (kept,) = (kept for kept in self._told.states if kept.stored == one)
         return exporting.read_state(self._folder, self._told.ranker, kept)
 
     def reward_scale(self) -> float | None:
         return self._told.reward_scale
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[RecordedChange]:
         return self._told.changes
 
     def logged(self, first: int, end: int) -> int:

@@ -18,7 +18,7 @@ from rankloop.service.offline.log_source import find_ranker
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking import movement
 from rankloop.service.ranking.feature_spec import column_names
-from rankloop.service.storage import admin, lineage, log, shown, states
+from rankloop.service.storage import impressions, leases, lineage, outcomes, rankers, snapshots
 from rankloop.service.storage.database import Connection, Database
 
 MOST_WEIGHTS = 5_000  # the largest: of a hundred thousand hashed columns nobody reads all
@@ -89,12 +89,12 @@ def inspect(database: Database, name: str) -> Inspection:
     return database.read(lambda connection: _read(connection, row))
 
 
-def _read(connection: Connection, row: admin.Ranker) -> Inspection:
+def _read(connection: Connection, row: rankers.Ranker) -> Inspection:
     name = row.name
-    closed, snapshot = log.heads(connection).get(name, 0), states.snapshot(connection, name)
+    closed, snapshot = outcomes.log_offsets(connection).get(name, 0), snapshots.snapshot(connection, name)
     assert snapshot is not None  # every ranker has one from the start
     at, what = (snapshot.generation, snapshot.seq), f"the snapshot of {name!r}"
-    model = models.load_model(row.spec, *at, snapshot.state, what, changes=lineage.changes(connection, name))
+    model = models.load_model(row.spec, *at, snapshot.state, what, changes=lineage.spec_changes(connection, name))
     return Inspection(
         ranker=name,
         spec=msgspec.to_builtins(row.spec),
@@ -104,19 +104,19 @@ def _read(connection: Connection, row: admin.Ranker) -> Inspection:
         closed_impressions=closed,
         learned_impressions=snapshot.seq,
         unlearned_impressions=closed - snapshot.seq,
-        open_impressions=log.open_counts(connection)[name],
-        learner_process=admin.leases(connection).get(name, (None, 0))[0],
+        open_impressions=impressions.open_counts(connection)[name],
+        learner_process=leases.list_leases(connection).get(name, (None, 0))[0],
         versions=[
             {"version": one.version, "learned_impressions": one.seq, "created": one.created, "note": one.note}
-            for one in states.versions(connection, name)
+            for one in snapshots.versions(connection, name)
         ],
         learner=look_inside(model.learner, column_names(row.spec)),
         movement=_movement(connection, row, model),
     )
 
 
-def _movement(connection: Connection, row: admin.Ranker, model: models.Model) -> dict[str, Any]:
-    bodies = shown.latest_bodies(connection, row.name, row.epoch, movement.LATEST)
+def _movement(connection: Connection, row: rankers.Ranker, model: models.Model) -> dict[str, Any]:
+    bodies = impressions.latest_bodies(connection, row.name, row.epoch, movement.LATEST)
     found: dict[str, Any] = msgspec.to_builtins(movement.movement(row.name, model, bodies, model))
     return found
 

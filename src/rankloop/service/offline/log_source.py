@@ -8,12 +8,13 @@ from typing import Any, Protocol, TypeVar
 
 from rankloop.core.errors import RankloopError, UnknownName
 from rankloop.service.maintenance.archive.columns import Chunk
-from rankloop.service.storage import admin, lineage, log, states
+from rankloop.service.storage import lineage, rankers, snapshots
+from rankloop.service.storage import outcomes as stored_outcomes
 from rankloop.service.storage.database import Connection, Database
-from rankloop.service.storage.lineage import Change
-from rankloop.service.storage.log import Outcome
-from rankloop.service.storage.rewards import scale_of
-from rankloop.service.storage.states import Stored
+from rankloop.service.storage.lineage import RecordedChange
+from rankloop.service.storage.outcomes import Outcome
+from rankloop.service.storage.rewards import current_scale
+from rankloop.service.storage.snapshots import StoredState
 
 T = TypeVar("T")
 BATCH = 1000  # outcomes read at a time: some ten MB
@@ -25,13 +26,13 @@ class RankerView(Protocol):
     def head(self) -> int:
         """How many outcomes it has."""
 
-    def stored(self) -> list[Stored]:
+    def stored(self) -> list[StoredState]:
         """Its states: where each of its folds began, its versions, the oldest first, and the last snapshot."""
 
-    def state(self, one: Stored) -> bytes:
+    def state(self, one: StoredState) -> bytes:
         """The bytes of one."""
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[RecordedChange]:
         """The changes of its spec that states depend on, the oldest first."""
 
     def logged(self, first: int, end: int) -> int:
@@ -44,7 +45,7 @@ class RankerView(Protocol):
 class LogSource(Protocol):
     """The log of some rankers."""
 
-    def ranker(self, name: str) -> admin.Ranker:
+    def ranker(self, name: str) -> rankers.Ranker:
         """A ranker's row; refuses a name that is not there."""
 
     def look(self, name: str, work: Callable[[RankerView], T]) -> T:
@@ -68,11 +69,11 @@ def open_log_source(source: Database | Path) -> LogSource:
     return ExportedLog(source)
 
 
-def find_ranker(database: Database, name: str) -> admin.Ranker:
+def find_ranker(database: Database, name: str) -> rankers.Ranker:
     """A ranker of the store."""
-    found = database.read(lambda connection: admin.ranker(connection, name))
+    found = database.read(lambda connection: rankers.get_ranker(connection, name))
     if found is None:
-        names = [one.name for one in database.read(admin.rankers)]
+        names = [one.name for one in database.read(rankers.list_rankers)]
         raise UnknownName.among("ranker", name, names or ["none in this store"])
     return found
 
@@ -83,7 +84,7 @@ class StoreLog:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def ranker(self, name: str) -> admin.Ranker:
+    def ranker(self, name: str) -> rankers.Ranker:
         return find_ranker(self._database, name)
 
     def look(self, name: str, work: Callable[[RankerView], T]) -> T:
@@ -91,7 +92,7 @@ class StoreLog:
 
     def outcomes(self, name: str, first: int, end: int) -> Iterator[Outcome]:
         while first < end:
-            some = self._read(log.outcomes_from, name, first, min(BATCH, end - first))
+            some = self._read(stored_outcomes.outcomes_from, name, first, min(BATCH, end - first))
             some = [outcome for outcome in some if outcome.seq < end]
             if not some:
                 return
@@ -112,22 +113,22 @@ class _StoreRanker:
         self._connection, self._name = connection, name
 
     def head(self) -> int:
-        return log.heads(self._connection).get(self._name, 0)
+        return stored_outcomes.log_offsets(self._connection).get(self._name, 0)
 
-    def stored(self) -> list[Stored]:
-        return states.stored(self._connection, self._name)
+    def stored(self) -> list[StoredState]:
+        return snapshots.stored_states(self._connection, self._name)
 
-    def state(self, one: Stored) -> bytes:
-        found = states.state_of(self._connection, self._name, one)
+    def state(self, one: StoredState) -> bytes:
+        found = snapshots.load_state(self._connection, self._name, one)
         assert found is not None  # a view is of one moment
         return found
 
     def reward_scale(self) -> float | None:
-        row = admin.ranker(self._connection, self._name)
-        return scale_of(row and row.spec.reward, log.reward_sketches(self._connection).get(self._name))
+        row = rankers.get_ranker(self._connection, self._name)
+        return current_scale(row and row.spec.reward, stored_outcomes.reward_sketches(self._connection).get(self._name))
 
-    def changes(self) -> list[Change]:
-        return lineage.changes(self._connection, self._name)
+    def changes(self) -> list[RecordedChange]:
+        return lineage.spec_changes(self._connection, self._name)
 
     def logged(self, first: int, end: int) -> int:
-        return lineage.logged(self._connection, self._name, first, end)
+        return stored_outcomes.count_outcomes(self._connection, self._name, first, end)

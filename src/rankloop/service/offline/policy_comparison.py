@@ -33,8 +33,8 @@ from rankloop.service.maintenance.archive.columns import CANDIDATES, LOG_PROPENS
 from rankloop.service.offline.log_source import LogSource, open_log_source
 from rankloop.service.offline.replay import Progress
 from rankloop.service.ranking.placement import SLOTS, feedback_without_pins
-from rankloop.service.storage.admin import Ranker
 from rankloop.service.storage.database import Database
+from rankloop.service.storage.rankers import Ranker
 
 LOGGED, BASE = "as logged", "base order"
 UNIT = 2**20  # what a reward of the whole scale counts: sums of integers are exact

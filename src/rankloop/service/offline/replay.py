@@ -20,11 +20,11 @@ from rankloop.service.offline.log_source import RankerView, open_log_source
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking import spec_changes
 from rankloop.service.ranking.feature_spec import column_names, declarations, is_sparse, listed, width_of
-from rankloop.service.storage import admin, lineage, open_database, schema, states
+from rankloop.service.storage import lineage, open_database, rankers, schema, snapshots
 from rankloop.service.storage.database import Connection, Database
-from rankloop.service.storage.lineage import Change
+from rankloop.service.storage.lineage import RecordedChange
+from rankloop.service.storage.snapshots import StoredState
 from rankloop.service.storage.sqlite import SQLite
-from rankloop.service.storage.states import Stored
 from rankloop.service.training.fold import Fold
 from rankloop.wire.rankers import Spec
 
@@ -151,17 +151,17 @@ class _Plan(NamedTuple):
     on_the_way: list[_Expected]  # to compare with, in the order of the log
     note: str
     spec: Spec  # of the generation
-    changes: list[Change]  # of the ranker's spec up to it
+    changes: list[RecordedChange]  # of the ranker's spec up to it
 
 
-def _plan(view: RankerView, row: admin.Ranker, version: int | None, at: int | None, start: int | None) -> _Plan:
+def _plan(view: RankerView, row: rankers.Ranker, version: int | None, at: int | None, start: int | None) -> _Plan:
     if version is not None and at is not None:
         raise InvalidParameter("give a version or a point of the log, not both")
     head, stored, note, epoch = view.head(), view.stored(), "", None
     origins = [one for one in stored if one.kind == "origin"]
     if not origins:
         note = "an earlier release made this ranker and did not note where learning began: taken as fresh at 0"
-        origins, epoch = [Stored("origin", 0, row.generation, row.epoch)], row.epoch
+        origins, epoch = [StoredState("origin", 0, row.generation, row.epoch)], row.epoch
     known = {one.version: one for one in stored if one.kind == "version"}
     for number in (version, start):
         if number is not None and number not in known:
@@ -198,7 +198,7 @@ def _plan(view: RankerView, row: admin.Ranker, version: int | None, at: int | No
         note = f"outcomes before {gone:,} are not all in the log any more: begun with {begin.name}"
     later = [one for one in states if one.seq >= begin.seq and one is not begin]
 
-    def state(one: Stored) -> bytes:
+    def state(one: StoredState) -> bytes:
         return view.state(one) if one in stored else models.fresh_state(row.spec)
 
     # What a generation began with may be a state from before a change of the spec: it is stored as it was then.
@@ -210,19 +210,19 @@ def _plan(view: RankerView, row: admin.Ranker, version: int | None, at: int | No
 
 class _Point(NamedTuple):
     name: str
-    one: Stored
+    one: StoredState
 
     @property
     def seq(self) -> int:
         return self.one.seq
 
 
-def _fresh(change: Change) -> bool:
+def _fresh(change: RecordedChange) -> bool:
     """Whether nothing carried over a change of the spec."""
     return bool(spec_changes.differences(change.before, change.after))
 
 
-def _name(one: Stored) -> str:
+def _name(one: StoredState) -> str:
     return "snapshot" if one.kind == "snapshot" else f"v{one.version}"
 
 
@@ -252,7 +252,7 @@ def _after_the_gap(view: RankerView, name: str, states: list[_Point], end: int) 
 def spec_of(spec: Spec, start: State) -> Spec:
     """The spec that a state is of: learner, features and what else it hangs on may have changed at a reset."""
     _, meta = codec.loads(start.state, start.name)
-    return _with(spec, meta.get("fixed") or {}, start.name)
+    return _with(spec, models.stored_part(meta) or {}, start.name)
 
 
 def served_spec(spec: Spec, start: State) -> Spec:
@@ -274,12 +274,12 @@ def _with(spec: Spec, fixed: Mapping[str, Any], name: str) -> Spec:
 VersionChoice = int | Literal["live"] | None
 
 
-def export_ranker(database: Database, row: admin.Ranker, to: Engine, version: VersionChoice = None) -> Exported:
+def export_ranker(database: Database, row: rankers.Ranker, to: Engine, version: VersionChoice = None) -> Exported:
     """A version, or what is learned, as the last snapshot has it ("live"); None: what is served.
 
     The model is called after the ranker and the version: `shop-v3`, `shop-live-1200` after as many outcomes.
     """
-    found, changes = database.read(lambda c: (_state(c, row, version), lineage.changes(c, row.name)))
+    found, changes = database.read(lambda c: (_state(c, row, version), lineage.spec_changes(c, row.name)))
     spec = served_spec(row.spec, found)
     learner = models.load_learner(spec, found.state, f"{found.name} of ranker {row.name!r}", changes)
     normalisation: Literal["query-minmax", "none"] = "none" if spec.normalisation == "none" else "query-minmax"
@@ -298,14 +298,14 @@ def export_ranker(database: Database, row: admin.Ranker, to: Engine, version: Ve
     return made
 
 
-def _state(connection: Connection, row: admin.Ranker, version: VersionChoice) -> State:
+def _state(connection: Connection, row: rankers.Ranker, version: VersionChoice) -> State:
     wanted = row.serving if version is None else version
     if wanted is None or wanted == "live":
-        snapshot = states.snapshot(connection, row.name)
+        snapshot = snapshots.snapshot(connection, row.name)
         assert snapshot is not None  # every ranker has one from the start
         return State(f"live-{snapshot.seq}", snapshot.seq, snapshot.state)
-    found = states.version_state(connection, row.name, wanted)
+    found = snapshots.version_state(connection, row.name, wanted)
     if found is None:
-        has = ", ".join(str(one.version) for one in states.versions(connection, row.name)) or "none"
+        has = ", ".join(str(one.version) for one in snapshots.versions(connection, row.name)) or "none"
         raise UnknownVersion(f"ranker {row.name!r} has no version {wanted}; it has {has}")
     return State(f"v{wanted}", *found)

@@ -19,7 +19,7 @@ from rankloop.kernels.scaling import minmax_queries
 from rankloop.service.ranking.exposure import Interleaving
 from rankloop.service.ranking.feature_spec import is_sparse, width_of
 from rankloop.service.ranking.model import Model, make_learner
-from rankloop.service.storage.admin import Ranker
+from rankloop.service.storage.rankers import Ranker
 from rankloop.wire.rankers import Spec
 
 ROUNDS = 6  # of a throw-away learner: enough to meet every kernel, before and after learning

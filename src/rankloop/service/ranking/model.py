@@ -25,7 +25,8 @@ from rankloop.service.ranking import spec_changes
 from rankloop.service.ranking.exposure import Choice, Interleaving, adopted, best_order, choose
 from rankloop.service.ranking.feature_spec import check_features, is_sparse, width_of
 from rankloop.service.ranking.placement import PlacementConstraints, check_rules
-from rankloop.service.storage.lineage import Change
+from rankloop.service.storage.lineage import RecordedChange
+from rankloop.service.storage.rankers import current_names
 from rankloop.wire.basics import Exposure
 from rankloop.wire.calls import Contribution
 from rankloop.wire.rankers import Spec
@@ -252,13 +253,19 @@ def fixed_part(spec: Spec) -> dict[str, Any]:
     return {name: getattr(spec, name) for name in (*names, *wide)}
 
 
-def load_learner(spec: Spec, state: bytes, name: str, changes: Sequence[Change] = ()) -> Learner:
+def stored_part(meta: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The fixed part of the spec of a stored state; None if it has none."""
+    fixed = meta.get("fixed")
+    return current_names(fixed) if isinstance(fixed, dict) else None
+
+
+def load_learner(spec: Spec, state: bytes, name: str, changes: Sequence[RecordedChange] = ()) -> Learner:
     """A learner that continues from stored bytes, bit for bit. A state with other features or scaling is carried over;
     `changes` of the ranker's spec name the features renamed since."""
     arrays, meta = codec.loads(state, name)
-    after, before = msgspec.to_builtins(fixed_part(spec)), meta.get("fixed")
+    after, before = msgspec.to_builtins(fixed_part(spec)), stored_part(meta)
     if before != after:
-        if not isinstance(before, dict) or not after.keys() - {"width"} <= before.keys():
+        if before is None or not after.keys() - {"width"} <= before.keys():
             raise InvalidParameter(f"{name} does not name the spec it belongs to; restore an intact copy")
         old = unchecked_learner(before)
         old.load(arrays)
@@ -275,11 +282,12 @@ def unchecked_learner(fixed: Mapping[str, Any]) -> Learner:
     return standardized(learner) if fixed["normalisation"] == "stream" and learner.contextual else learner
 
 
-def carried_bytes(spec: Spec, state: bytes, name: str, changes: Sequence[Change]) -> bytes:
+def carried_bytes(spec: Spec, state: bytes, name: str, changes: Sequence[RecordedChange]) -> bytes:
     """Stored bytes as the state of a learner of this spec; the same bytes if they belong to this spec already, or to
     one from which nothing carries over."""
-    before, after = codec.loads(state, name)[1].get("fixed"), msgspec.to_builtins(fixed_part(spec))
-    if before == after or not isinstance(before, dict) or spec_changes.differences(before, after):
+    meta, after = codec.loads(state, name)[1], msgspec.to_builtins(fixed_part(spec))
+    before = stored_part(meta)
+    if meta.get("fixed") == after or before is None or spec_changes.differences(before, after):
         return state
     return state_bytes(spec, load_learner(spec, state, name, changes).state())
 
@@ -291,7 +299,7 @@ def load_model(
     state: bytes,
     name: str,
     version: int | None = None,
-    changes: Sequence[Change] = (),
+    changes: Sequence[RecordedChange] = (),
 ) -> Model:
     """The live model, or a kept version, from stored bytes."""
     return Model(load_learner(spec, state, name, changes), spec, generation, learned, version)

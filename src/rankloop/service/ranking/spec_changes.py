@@ -19,7 +19,7 @@ from rankloop.core.scaling import SIZES, WIDTH, StandardizedLearner, StreamScale
 from rankloop.core.types import Array, Impression, SparseRows
 from rankloop.features.declarations import Category, declaration
 from rankloop.kernels.scaling import list_moments, minmax_queries
-from rankloop.service.storage.lineage import Change
+from rankloop.service.storage.lineage import RecordedChange
 
 Fixed = Mapping[str, Any]  # `model.fixed_part` of a spec, as JSON has it
 TO_STREAM, TO_MINMAX = ("query-minmax", "stream"), ("stream", "query-minmax")
@@ -53,13 +53,15 @@ def names_after(names: Sequence[str], renames: Sequence[Mapping[str, str]]) -> l
     return found
 
 
-def renames_since(fixed: Fixed, changes: Sequence[Change]) -> list[Mapping[str, str]]:
+def renames_since(fixed: Fixed, changes: Sequence[RecordedChange]) -> list[Mapping[str, str]]:
     """The renames since a state with this fixed part was learned, from the last change that ended such a spec."""
     last = max((i for i, one in enumerate(changes) if one.before == fixed), default=len(changes))
     return [one.renamed for one in changes[last:]]
 
 
-def carried_state(old: Learner, before: Fixed, after: Fixed, changes: Sequence[Change], what: str) -> dict[str, Array]:
+def carried_state(
+    old: Learner, before: Fixed, after: Fixed, changes: Sequence[RecordedChange], what: str
+) -> dict[str, Array]:
     """The state of a learner of another spec, for a learner of the current one; modifies `old`."""
     if differs := differences(before, after):
         raise InvalidParameter(f"{what} belongs to another spec: other {differs}, not only features or scaling")
@@ -124,7 +126,7 @@ class CarriedImpressions:
     the ranking; raw values cannot be recovered from min-max ones, so there only the memory of queries learns.
     """
 
-    def __init__(self, learner: Learner, after: Fixed, changes: Sequence[Change]) -> None:
+    def __init__(self, learner: Learner, after: Fixed, changes: Sequence[RecordedChange]) -> None:
         before = changes[0].before
         if differs := differences(before, after):
             raise InvalidParameter(f"the impression was shown with another spec (other {differs})")

@@ -17,7 +17,7 @@ import msgspec
 from rankloop.core.errors import RankloopError
 from rankloop.features.table import Table
 from rankloop.service.storage import catalog as stored
-from rankloop.service.storage.catalog import KINDS, Bounds, Change, Kind, Part
+from rankloop.service.storage.catalog import KINDS, Kind, Limits, Part, RowChange
 from rankloop.service.storage.database import Database
 from rankloop.service.worker.threads import RepeatingThread
 
@@ -62,7 +62,7 @@ class CachedCatalog:
         with self.lock:
             return sum(table.nbytes for table in self.tables.values())
 
-    def apply(self, table: Table, changes: Iterable[Change]) -> None:
+    def apply(self, table: Table, changes: Iterable[RowChange]) -> None:
         """Apply changes to a table."""
         for one in changes:
             try:
@@ -79,7 +79,7 @@ class CachedCatalog:
 class CatalogCache(dict[str, CachedCatalog]):
     """Name -> catalog, of those that rankers name; `bounds` limit the size of each table."""
 
-    def __init__(self, database: Database, bounds: Bounds) -> None:
+    def __init__(self, database: Database, bounds: Limits) -> None:
         super().__init__()
         self._database, self._bounds = database, bounds
         self._reading = threading.Lock()
@@ -113,7 +113,9 @@ class CatalogCache(dict[str, CachedCatalog]):
         with self._reading:
             if not self:
                 return
-            heads = {(name, kind): ReadTo(part, seq) for part, name, kind, seq in self._database.read(stored.heads)}
+            heads = {
+                (name, kind): ReadTo(part, seq) for part, name, kind, seq in self._database.read(stored.last_changes)
+            }
             for name, one in list(self.items()):
                 if any(heads.get((name, kind), ReadTo()) != one.seen[kind] for kind in KINDS):
                     self._catch_up(one)
@@ -161,7 +163,7 @@ class CatalogCache(dict[str, CachedCatalog]):
             one.seen[kind] = ReadTo(part.part, seq)
         one.seen[kind] = ReadTo(part.part, max(seq, part.seq))
 
-    def _changes(self, part: Part, after: int) -> list[Change]:
+    def _changes(self, part: Part, after: int) -> list[RowChange]:
         return self._database.read(lambda connection: stored.changes(connection, part.part, after, PORTION))
 
     def _replace(self, one: CachedCatalog, kind: Kind, table: Table, seen: ReadTo) -> None:

@@ -17,8 +17,9 @@ from rankloop.core import codec
 from rankloop.core.errors import CodecError
 from rankloop.features.counters import CountedOutcome, Counters
 from rankloop.features.declarations import Declaration
-from rankloop.service.storage import Writer, counting
-from rankloop.service.storage.counting import Saved
+from rankloop.service.storage import Writer, outcomes
+from rankloop.service.storage import counters as stored_counters
+from rankloop.service.storage.counters import SavedCounters
 from rankloop.service.storage.database import Database
 from rankloop.service.worker.threads import RepeatingThread
 
@@ -45,7 +46,7 @@ class RankerCounters:
         """Outcomes not counted yet."""
         return max(0, self.head - self.seq)
 
-    def fold(self, noted: Iterable[counting.Noted]) -> None:
+    def fold(self, noted: Iterable[stored_counters.CounterInput]) -> None:
         """Count outcomes."""
         for one in noted:
             if one.notes is not None:
@@ -105,7 +106,7 @@ class CounterCache(dict[str, RankerCounters]):
                 self._save(one, always=True)
 
     def _load(self, one: RankerCounters) -> None:
-        found = self._database.read(lambda connection: counting.saved(connection, one.name))
+        found = self._database.read(lambda connection: stored_counters.saved(connection, one.name))
         if found is None:
             return
         try:
@@ -114,15 +115,15 @@ class CounterCache(dict[str, RankerCounters]):
             one.replace = True
             logger.warning("ranker %s: its counters are rebuilt from the log: %s", one.name, error)
             return
-        one.seq, one.forgotten, one.saved = found.seq, set(found.forgotten), found.seq
+        one.seq, one.forgotten, one.saved = found.seq, set(found.erased), found.seq
 
     def _catch_up(self, one: RankerCounters) -> None:
         while True:
             forgotten, one.head, noted = self._database.read(
                 lambda c: (
-                    counting.forgotten(c),
-                    counting.head(c, one.name),
-                    counting.noted_from(c, one.name, one.seq, PORTION),
+                    stored_counters.erasures(c),
+                    outcomes.log_offset(c, one.name) or 0,
+                    stored_counters.counter_inputs(c, one.name, one.seq, PORTION),
                 )
             )
             # Erasures come first: what is counted afterwards is newer, or has no notes.
@@ -141,12 +142,12 @@ class CounterCache(dict[str, RankerCounters]):
         if not due or (one.seq == one.saved and not one.replace):
             return
         one.last_saved = time.monotonic()
-        stored = self._database.read(lambda connection: counting.saved_seq(connection, one.name))
+        stored = self._database.read(lambda connection: stored_counters.saved_seq(connection, one.name))
         if one.replace or stored < one.seq:
             made, replace, now = (
-                Saved(one.seq, one.counters.dumps(), frozenset(one.forgotten)),
+                SavedCounters(one.seq, one.counters.dumps(), frozenset(one.forgotten)),
                 one.replace,
                 self._clock(),
             )
-            self._writer().do(lambda connection: counting.save(connection, one.name, made, now, replace))
+            self._writer().do(lambda connection: stored_counters.save(connection, one.name, made, now, replace))
         one.saved, one.replace = one.seq, False

@@ -33,8 +33,9 @@ from rankloop.service.serving.live_ranker import BLOCK, Answered, LiveRanker, Pe
 from rankloop.service.serving.live_rankers import LiveRankers
 from rankloop.service.serving.schema import RankCall
 from rankloop.service.settings import Settings
-from rankloop.service.storage import NewEvent, admin, log, states
-from rankloop.service.storage.log import Receipts, Stored
+from rankloop.service.storage import NewEvent, impressions, leases, outcomes, rankers, snapshots
+from rankloop.service.storage.events import Receipts
+from rankloop.service.storage.impressions import StoredAnswer
 from rankloop.service.storage.notifications import Notification
 from rankloop.service.storage.writer import Write
 from rankloop.service.training import evidence
@@ -107,7 +108,7 @@ class Engine(Process):
         try:
             self.count_answered()
             self.history.store(self.writer, self.clock())
-            self.writer.do(lambda connection: admin.release(connection, self.worker))
+            self.writer.do(lambda connection: leases.release_all(connection, self.worker))
         except (RankloopError, TimeoutError) as error:
             logger.warning("the last counts could not be stored: %s", error)
         for live in list(self.rankers.values()):
@@ -188,7 +189,7 @@ class Engine(Process):
 
     async def _revision(self, name: str) -> int | None:
         """A ranker's revision in the store: one number, so that an unknown name costs little."""
-        return await self.lookups.run(self.database.read, lambda connection: admin.revision(connection, name))
+        return await self.lookups.run(self.database.read, lambda connection: rankers.revision(connection, name))
 
     async def _changed(self, live: LiveRanker) -> LiveRanker | None:
         """The ranker as it is in the store, if it has changed there."""
@@ -244,7 +245,7 @@ class Engine(Process):
         ranked, rival, reason = await self._ranked(pending, live.schema.names if explain else None)
         write = self.writer.impression(pending.impression(ranked, rival, reason), asyncio.get_running_loop())
         try:
-            stored: Stored = await write.done(self.settings.store_timeout_ms / 1e3)
+            stored: StoredAnswer = await write.done(self.settings.store_timeout_ms / 1e3)
         except (TimeoutError, StoreUnavailable):
             write.abandoned = True
             return self._unstored(live, pending)
@@ -305,7 +306,7 @@ class Engine(Process):
         name, loop = live.row.name, asyncio.get_running_loop()
         write = self._reserving.get(name)
         if write is None or write.loop is not loop:
-            write = self.writer.run(lambda connection: log.reserve_numbers(connection, name, BLOCK), loop)
+            write = self.writer.run(lambda connection: impressions.reserve_numbers(connection, name, BLOCK), loop)
             self._reserving[name] = write
             assert write.waiter is not None
             write.waiter.add_done_callback(lambda done: self._refill(live, write, done))
@@ -336,7 +337,7 @@ class Engine(Process):
         own = msgspec.json.decode(answer, type=RankAnswer).impression_id
         if own is not None:
             with suppress(Busy, StoreUnavailable):
-                self.writer.run(lambda connection: log.discard_impressions(connection, [own]))
+                self.writer.run(lambda connection: impressions.discard_impressions(connection, [own]))
 
     def count_answered(self) -> None:
         """Count what was answered since the last call."""
@@ -404,11 +405,13 @@ class Engine(Process):
         Gives up after `CURRENT_SECONDS` without progress, so the caller must check what the last snapshot covers, in
         the transaction that uses it. Blocking: call in a thread.
         """
-        wanted = self.writer.do(lambda connection: log.want(connection, name))
+        wanted = self.writer.do(lambda connection: outcomes.request_snapshot(connection, name))
         self.wake_learner([name])
         end, seen, pause = time.monotonic() + CURRENT_SECONDS, None, 0.005
         while True:
-            found, reached = self.database.read(lambda c: (states.place(c, name), states.progress(c, name)))
+            found, reached = self.database.read(
+                lambda c: (snapshots.snapshot_position(c, name), snapshots.newest_chunk(c, name))
+            )
             if wanted is None or found is None:
                 raise UnknownRanker(f"ranker {name!r} has been deleted")
             now = time.monotonic()

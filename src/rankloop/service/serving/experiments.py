@@ -16,8 +16,8 @@ from rankloop.service.observability.metrics import Metrics
 from rankloop.service.ranking.exposure import Interleaving
 from rankloop.service.ranking.model import Model
 from rankloop.service.serving.live_ranker import LiveRanker, PendingRanking
-from rankloop.service.storage.admin import Ranker
-from rankloop.service.storage.experiments import Trial
+from rankloop.service.storage.experiments import Experiment
+from rankloop.service.storage.rankers import Ranker
 from rankloop.service.worker.hang_supervisor import MOST_HANGING, HangCounter
 from rankloop.wire.basics import Exposure
 
@@ -38,7 +38,7 @@ class Assignment(NamedTuple):
 class LiveExperiment(HangCounter):
     """One experiment or guardrail in a process that ranks."""
 
-    def __init__(self, row: Trial, exposure: Exposure, version: Model | None) -> None:
+    def __init__(self, row: Experiment, exposure: Exposure, version: Model | None) -> None:
         super().__init__()
         self.row, self.exposure, self.version = row, exposure, version
         self.probabilistic = row.terms.mixing == "probabilistic"
@@ -106,7 +106,7 @@ class RankerExperiments:
 
 
 def open_experiments(
-    before: RankerExperiments | None, row: Ranker, found: Sequence[Trial], load: Callable[[int], Model | None]
+    before: RankerExperiments | None, row: Ranker, found: Sequence[Experiment], load: Callable[[int], Model | None]
 ) -> tuple[RankerExperiments | None, bool]:
     """The running experiments of a ranker with the versions they need, and whether a version is not loaded yet.
 

@@ -10,7 +10,7 @@ from rankloop.service.access import Keys
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.ranking.kernel_compilation import KernelCompiler
 from rankloop.service.serving.live_rankers import LiveRankers
-from rankloop.service.storage import admin, keys, log
+from rankloop.service.storage import keys, leases, outcomes
 from rankloop.service.storage.notifications import LOG, NEWS, Notification
 from rankloop.service.training.learning import Learning
 from rankloop.service.worker.process import Process
@@ -65,16 +65,16 @@ class Follower:
         with self._turn:
             if self._learning is None:  # else the learning thread sends the heartbeat
                 process.collect()
-                process.writer.do(lambda c: admin.beat(c, process.worker, process.machine, False))
+                process.writer.do(lambda c: leases.heartbeat(c, process.worker, process.machine, False))
                 process.history.store(process.writer, process.clock())
-            self._keys.refresh(process.database.read(keys.known))
+            self._keys.refresh(process.database.read(keys.load_keys))
             if whole:
                 self._looked = time.monotonic()
                 self._rankers.sync()
                 self._rankers.newer()
             else:
                 self._rankers.newer(self._rankers.deferred())
-            self._rankers.compare(process.database.read(log.heads))
+            self._rankers.compare(process.database.read(outcomes.log_offsets))
             process.metrics.keep_rankers(self._rankers)
             for live in list(self._rankers.values()):
                 if not live.compiled:
@@ -114,7 +114,7 @@ class Follower:
                 logger.warning("a notification could not be followed, the next refresh will: %s", error)
             except Exception:
                 logger.exception("a notification could not be followed; the next refresh will")
-        self._process.database.forget()
+        self._process.database.close_thread()
 
     def _follow(self, notification: Notification) -> None:
         with self._turn:

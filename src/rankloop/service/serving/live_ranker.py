@@ -19,8 +19,9 @@ from rankloop.service.ranking.exposure import Choice, Interleaving, baseline_cho
 from rankloop.service.ranking.model import Model, Ranked
 from rankloop.service.ranking.placement import PlacementConstraints
 from rankloop.service.serving.schema import RankCall, Schema
-from rankloop.service.storage.admin import Ranker
-from rankloop.service.storage.log import NewImpression, new_id
+from rankloop.service.storage.ids import new_id
+from rankloop.service.storage.impressions import NewImpression
+from rankloop.service.storage.rankers import Ranker
 from rankloop.service.worker.hang_supervisor import HangCounter, JobQueue, SupervisedPool
 from rankloop.wire.calls import RankAnswer, RankedItem
 

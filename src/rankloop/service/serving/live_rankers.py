@@ -20,8 +20,8 @@ from rankloop.service.serving.counter_cache import CounterCache
 from rankloop.service.serving.experiments import RankerExperiments, open_experiments
 from rankloop.service.serving.live_ranker import LOAD_SECONDS, LiveRanker
 from rankloop.service.serving.schema import Schema
-from rankloop.service.storage import admin, experiments, lineage, log, published, states
-from rankloop.service.storage.catalog import KINDS, Bounds
+from rankloop.service.storage import experiments, lineage, outcomes, rankers, snapshots
+from rankloop.service.storage.catalog import KINDS, Limits
 from rankloop.service.storage.database import Connection
 from rankloop.service.storage.notifications import Notification
 from rankloop.service.training.fold import Publication
@@ -53,7 +53,7 @@ class LiveRankers(dict[str, LiveRanker]):
         self.behind: Callable[[], None] = lambda: None  # called when the next publication must be complete
         self._process = process
         settings = process.settings
-        self.catalogs = CatalogCache(process.database, Bounds(settings.catalog_items, settings.catalog_bytes))
+        self.catalogs = CatalogCache(process.database, Limits(settings.catalog_items, settings.catalog_bytes))
         self.counted = CounterCache(process.database, lambda: process.writer, process.clock, settings.counter_keys)
         self._loading = threading.RLock()  # for rows; nobody loads a state while holding it
         self._fresh: dict[str, LiveRanker] = {}  # those that take their place after their first load
@@ -70,7 +70,7 @@ class LiveRankers(dict[str, LiveRanker]):
         """
         loaded, patience, missed = [], SYNC_SECONDS, 0
         with self._loading:
-            wanted = self._process.database.read(admin.revisions)
+            wanted = self._process.database.read(rankers.revisions)
             for name in set(self).difference(wanted):
                 self.drop(name)
         for name, revision in wanted.items():
@@ -116,7 +116,7 @@ class LiveRankers(dict[str, LiveRanker]):
         """
         with self._loading:
             row, running = self._process.database.read(
-                lambda connection: (admin.ranker(connection, name), experiments.running(connection, name))
+                lambda connection: (rankers.get_ranker(connection, name), experiments.running(connection, name))
             )
             if row is None:
                 self.drop(name)
@@ -146,7 +146,7 @@ class LiveRankers(dict[str, LiveRanker]):
             if not live.loader.wait("states", patience):
                 patience /= 2
 
-    def _in_place(self, row: admin.Ranker) -> LiveRanker:
+    def _in_place(self, row: rankers.Ranker) -> LiveRanker:
         """The ranker of a row: the current one, or one that takes its place after its first load."""
         live = self._fresh.get(row.name) or self.get(row.name)
         if live is not None:
@@ -164,7 +164,7 @@ class LiveRankers(dict[str, LiveRanker]):
 
     def look(self, name: str) -> LiveRanker | None:
         """Reload one ranker that another process has changed; None if it was deleted."""
-        revision = self._process.database.read(lambda connection: admin.revision(connection, name))
+        revision = self._process.database.read(lambda connection: rankers.revision(connection, name))
         live = self.get(name)
         if revision is not None and live is not None and live.row.revision == revision:
             return live
@@ -190,10 +190,13 @@ class LiveRankers(dict[str, LiveRanker]):
         process = self._process
         deltas: dict[str, tuple[int, int]] = {}
         if names is None:
-            newest, deltas = process.database.read(lambda c: (states.snapshot_seqs(c), published.newest_parts(c)))
+            newest, deltas = process.database.read(
+                lambda c: (snapshots.snapshot_positions(c), snapshots.newest_deltas(c))
+            )
         else:
-            found = [(name, process.database.read(lambda c, n=name: states.place(c, n))) for name in names]  # type: ignore[misc]
-            newest = {name: place for name, place in found if place is not None}
+            newest = process.database.read(
+                lambda c: {name: place for name in names if (place := snapshots.snapshot_position(c, name))}
+            )
         for name, (generation, seq) in newest.items():
             live = self.get(name)
             if live is None or generation != live.row.generation:
@@ -219,7 +222,7 @@ class LiveRankers(dict[str, LiveRanker]):
         return live.model is not None and live.wanted is not None and live.row.name not in self._unopened
 
     def _open_experiments(
-        self, live: LiveRanker, running: Sequence[experiments.Trial], load: Callable[[int], Model | None]
+        self, live: LiveRanker, running: Sequence[experiments.Experiment], load: Callable[[int], Model | None]
     ) -> None:
         row, name = live.row, live.row.name
         found, incomplete = open_experiments(self.experiments.get(name), row, running, load)
@@ -273,10 +276,10 @@ class LiveRankers(dict[str, LiveRanker]):
     def _load_snapshot(self, live: LiveRanker) -> int:
         """Load the last snapshot if it is newer than the live model; its size in bytes, else 0."""
         row, name = live.row, live.row.name
-        at = self._read(lambda connection: states.place(connection, name))
+        at = self._read(lambda connection: snapshots.snapshot_position(connection, name))
         if at is None or at[0] != row.generation or (live.model is not None and at[1] <= live.model.learned):
             return 0
-        found, changes = self._read(lambda c: (states.snapshot(c, name), lineage.changes(c, name)))
+        found, changes = self._read(lambda c: (snapshots.snapshot(c, name), lineage.spec_changes(c, name)))
         if found is None or found.generation != row.generation:
             return 0
         what = f"ranker {name!r}, snapshot {found.seq}"
@@ -293,10 +296,10 @@ class LiveRankers(dict[str, LiveRanker]):
         self._open_experiments(live, running, lambda version: self._version(live.row, version)[0])
         return 0
 
-    def _version(self, row: admin.Ranker, version: int) -> tuple[Model, int]:
+    def _version(self, row: rankers.Ranker, version: int) -> tuple[Model, int]:
         """A kept version, and its size in bytes."""
         found, changes = self._read(
-            lambda c: (states.version_state(c, row.name, version), lineage.changes(c, row.name))
+            lambda c: (snapshots.version_state(c, row.name, version), lineage.spec_changes(c, row.name))
         )
         if found is None:
             raise InvalidInput(f"ranker {row.name!r} has no version {version}")
@@ -310,7 +313,7 @@ class LiveRankers(dict[str, LiveRanker]):
         if model is None or not isinstance(model.learner, InParts):
             return
         try:
-            deltas = self._read(lambda c: published.parts_from(c, name, model.generation, model.learned))
+            deltas = self._read(lambda c: snapshots.deltas_from(c, name, model.generation, model.learned))
         except StoreUnavailable as error:
             logger.warning("ranker %s: its state deltas could not be read: %s", name, error)
             return
@@ -325,7 +328,7 @@ class LiveRankers(dict[str, LiveRanker]):
             try:
                 return self._process.database.read(query)
             finally:
-                self._process.database.forget()
+                self._process.database.close_thread()
 
     # -- publications of the learning worker -------------------------------------------------------------------------
 
@@ -388,7 +391,7 @@ class LiveRankers(dict[str, LiveRanker]):
             elif live.behind_at != known and lookups < LOOKUPS:
                 lookups += 1
                 rows = self._process.database.read(
-                    lambda c, n=name, at=known: log.next_outcomes(c, "created", n, at, 1)  # type: ignore[misc]
+                    lambda c, n=name, at=known: outcomes.next_outcomes(c, "created", n, at, 1)  # type: ignore[misc]
                 )
                 live.behind_since, live.behind_at = (rows[0][2] if rows else self._process.clock()), known
 

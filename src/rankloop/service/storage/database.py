@@ -1,8 +1,6 @@
-"""The two databases behind one small interface: connections that run SQL in transactions, and errors sorted by remedy.
+"""The interface of both databases: connections that run SQL in transactions, and errors sorted by remedy.
 
-All SQL of the service is written once, in the dialect that SQLite (3.35 or newer) and PostgreSQL share, with `?` for
-parameters. What differs is in `sqlite` and `postgres`: how to connect, how to lock, which errors pass by themselves,
-what it takes for a commit to be on the disk, and how long anything may take.
+All SQL is written once, in the dialect that SQLite (3.35 or newer) and PostgreSQL share, with `?` for parameters.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from rankloop.service.storage.notifications import Notifier
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
-PARAMETERS = 30_000  # a statement at most; SQLite takes 32,766, PostgreSQL 65,535
+MAX_PARAMETERS = 30_000  # per statement; SQLite takes 32,766, PostgreSQL 65,535
 
 
 class Retryable(Exception):
@@ -27,40 +25,44 @@ class Retryable(Exception):
 
 
 class Contended(Retryable):
-    """Someone else was quicker: look again. Nothing is wrong with the store or the connection."""
+    """Another process was faster; the store and the connection are fine."""
 
 
-class Appended(NamedTuple):
-    """Rows that a table is given, many at a time."""
+class Insert(NamedTuple):
+    """A statement that inserts many rows into a table."""
 
     table: str
-    columns: dict[str, str]  # names, and what is in them: text, int8, float8 or bytea
-    sql: str  # one statement whatever the number of rows: it is prepared once, and RETURNING would cost a fifth more
+    columns: dict[str, str]  # name -> PostgreSQL type
+    sql: str  # the same for any number of rows, so it is prepared once
 
     @classmethod
-    def to(cls, table: str, columns: dict[str, str]) -> Appended:
-        """Rows of these columns."""
+    def into(cls, table: str, columns: dict[str, str]) -> Insert:
+        """Make the statement for these columns."""
         sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks(columns)}) ON CONFLICT DO NOTHING"
         return cls(table, columns, sql)
+
+
+class Size(NamedTuple):
+    """Bytes that a store takes, and that are left; `free` is None where the disk is another machine's."""
+
+    used: int
+    free: int | None
 
 
 class Connection(ABC):
     """One connection, used by one thread at a time."""
 
-    lock_rows: str = ""  # what SELECT needs behind it to lock the rows it reads until the transaction ends
-    whole: bool = True  # whether the log is one table, and what is unique in it is so for ever
-    by_time: bool = False  # whether the log is cut by time; then ids are compared in the order they were made in
-    settled: bool = False  # whether processes of earlier releases are refused by now; False: not known yet
-    doubtful: bool = False  # something was in the way that was not found where it was looked for: look everywhere
+    lock_rows: str = ""  # SQL suffix that locks the selected rows until the transaction ends
+    partitioned: bool = False  # whether the log is partitioned by time; unique indexes hold within a partition only
+    search_all: bool = False  # a conflicting row was not found among recent ones: search all partitions
 
-    def by(self, index: str) -> str:  # noqa: ARG002
-        """What a table's name needs behind it in a SELECT to be read by this index: nothing, if the database knows how
-        many rows there are of what. One that guesses may read the whole log to find the few lists that are open."""
+    def index_hint(self, index: str) -> str:  # noqa: ARG002
+        """Return the SQL after a table's name that makes a SELECT use an index; empty if the database plans well."""
         return ""
 
     @abstractmethod
     def run(self, sql: str, *parameters: Any) -> int:
-        """Run a statement; how many rows it changed."""
+        """Run a statement; return how many rows it changed."""
 
     @abstractmethod
     def rows(self, sql: str, *parameters: Any) -> list[Row]:
@@ -68,127 +70,127 @@ class Connection(ABC):
 
     @abstractmethod
     def many(self, sql: str, parameters: Sequence[Sequence[Any]]) -> int:
-        """Run a statement once for each row of parameters; how many rows that changed in all."""
+        """Run a statement once per row of parameters; return how many rows were changed in all."""
 
     @abstractmethod
     def transaction(self, durable: bool = True, wait: bool = True) -> AbstractContextManager[None]:
-        """A context in which all happens or nothing; errors come out as `StoreUnavailable` or `Retryable`. With `wait`
-        false, whoever would have to wait for someone else to finish gets `Contended` instead, where that is known.
+        """Run a block in a transaction; errors are raised as `StoreUnavailable` or `Retryable`.
 
-        When it ends, others see what was written and the end of this process cannot undo it. If it is `durable`, it is
-        on the disk as well, and so is everything that was committed before it, by whomever: both databases write one
-        log, in order, and recover from a power cut by reading it from its start to the first gap.
+        A durable commit is on the disk when the block ends, and so is every earlier commit of any process: both
+        databases write one log, in order. Without `wait`, `Contended` is raised instead of waiting for another writer,
+        where that is known.
         """
 
-    def take_turns(self, names: Iterable[str]) -> None:  # noqa: B027
-        """Until the transaction ends, whoever wants one of the same names waits: nothing to do, if writers are alone
-        anyway."""
+    def lock_names(self, names: Iterable[str]) -> None:  # noqa: B027
+        """Lock names until the transaction ends. SQLite has one writer at a time anyway."""
 
     @abstractmethod
     def close(self) -> None:
         """Give the connection back."""
 
     def row(self, sql: str, *parameters: Any) -> Row | None:
-        """The first row, if there is one."""
+        """Return the first row, if there is one."""
         found = self.rows(sql, *parameters)
         return found[0] if found else None
 
     @abstractmethod
-    def append(self, what: Appended, values: Sequence[Sequence[Any]]) -> int:
-        """Insert rows, but for those that something unique is in the way of; how many were inserted."""
+    def append(self, insert: Insert, values: Sequence[Sequence[Any]]) -> int:
+        """Insert rows, except those that violate a unique index; return how many were inserted."""
 
     def insert(self, table: str, columns: str, values: Sequence[Sequence[Any]], tail: str = "") -> list[Row]:
         """Insert many rows in few statements; `tail` is ON CONFLICT … RETURNING …"""
-        marks = "(" + ", ".join("?" * len(values[0])) + ")"
+        row_marks = f"({marks(values[0])})"
         found: list[Row] = []
-        for some in portions(values, PARAMETERS // len(values[0])):
-            sql = f"INSERT INTO {table} ({columns}) VALUES {', '.join([marks] * len(some))} {tail}"
+        for some in portions(values, MAX_PARAMETERS // len(values[0])):
+            sql = f"INSERT INTO {table} ({columns}) VALUES {', '.join([row_marks] * len(some))} {tail}"
             found += self.rows(sql, *(value for row in some for value in row))
         return found
 
     def rows_in(self, sql: str, values: Sequence[Any], tail: str = "", *before: Any) -> list[Row]:
-        """The rows of `sql` IN (values) `tail`, however many values there are; `before` are parameters of `sql`."""
+        """Return the rows of `sql` IN (values) `tail` for any number of values; `before` are parameters of `sql`."""
         found: list[Row] = []
-        for some in portions(values, PARAMETERS):
-            inside, wanted = self.among(some)
-            found += self.rows(f"{sql} {inside} {tail}", *before, *wanted)
+        for some in portions(values, MAX_PARAMETERS):
+            condition, wanted = self.in_values(some)
+            found += self.rows(f"{sql} {condition} {tail}", *before, *wanted)
         return found
 
     def by_request(self, columns: str, pairs: Sequence[tuple[str, str]], start: str) -> list[Row]:
-        """Columns of the lists from `start` on that were asked for with these (ranker, request_id)."""
+        """Return columns of the impressions with these (ranker, request_id), among ids from `start` on."""
         names: dict[str, list[str]] = {}
         for ranker, name in pairs:
             names.setdefault(ranker, []).append(name)
-        sql = f"SELECT {columns} FROM impressions{self.by('impressions_request')} WHERE id >= '{start}' AND ranker = ?"
-        return [
-            row for ranker, some in names.items() for row in self.rows_in(f"{sql} AND request_id", some, "", ranker)
-        ]
+        table = f"impressions{self.index_hint('impressions_request')}"
+        sql = f"SELECT {columns} FROM {table} WHERE id >= '{start}' AND ranker = ? AND request_id"
+        return [row for ranker, some in names.items() for row in self.rows_in(sql, some, "", ranker)]
 
     def by_event(self, ids: Sequence[str], start: str) -> list[Row]:
-        """(event_id, impression_id) of the events of these ids about lists from `start` on."""
+        """Return (event_id, impression_id) of events by their ids, among impressions from `start` on."""
         return self.rows_in(
             f"SELECT event_id, impression_id FROM events WHERE impression_id >= '{start}' AND event_id", ids
         )
 
-    def among(self, values: Sequence[Any]) -> tuple[str, Sequence[Any]]:
-        """What says that a column has one of some values, to be put behind its name, and its parameters."""
+    def in_values(self, values: Sequence[Any]) -> tuple[str, Sequence[Any]]:
+        """Return the SQL condition that a column has one of some values, and its parameters."""
         return f"IN ({marks(values)})", values
 
 
 def marks(values: Iterable[Any]) -> str:
-    """`?, ?, ?` for an IN list."""
+    """Return `?, ?, ?` for an IN list."""
     return ", ".join("?" for _ in values)
 
 
 def portions(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """The values in order, so many at a time."""
+    """Yield the values in order, at most `size` at a time."""
     for start in range(0, len(values), size):
         yield values[start : start + size]
 
 
 class Database(ABC):
-    """How to get connections.
+    """A factory of connections.
 
-    Every wait for the database ends: connecting, waiting for a lock, a statement that is never answered. `hurried`
-    databases, those of a service, end it early, since someone waits; others are for whoever reads a whole log.
+    Every wait for the database ends: for a connection, a lock or a statement. Databases with `time_limits`, those of a
+    service, give up early; others are for programs that read a whole log.
     """
 
-    clock: ClassVar[str] = ""  # a query for its time of day, in seconds; empty: it has none but this machine's
-    name: str  # tells one store from another; without a password
-    at_once: ClassVar[bool] = False  # whether a commit that is not durable is over before anybody could wait for it
+    clock: ClassVar[str] = ""  # a query for the server's time in seconds; empty: the time is that of this machine
+    name: str  # identifies the store; without a password
+    fast_commits: ClassVar[bool] = False  # whether a commit that is not durable takes microseconds
 
     @abstractmethod
-    def connect(self, hurried: bool = True) -> Connection:
-        """A new connection to write with. One that is not `hurried` may take its time: tables are changed with it."""
+    def connect(self, time_limits: bool = True) -> Connection:
+        """Return a new connection to write with; without time limits it can change tables."""
 
     @abstractmethod
     def read(self, query: Callable[[Connection], T]) -> T:
-        """Run a query; all it reads is of one moment. A lost connection is opened again once."""
+        """Run a query on one consistent state. A lost connection is opened again once."""
 
     @abstractmethod
     def close(self) -> None:
         """Close all connections that read."""
 
-    def forget(self) -> None:
-        """This thread will not read again: close what is kept for it, if anything is."""
+    @abstractmethod
+    def size(self) -> Size:
+        """Return how much space the store takes."""
+
+    def close_thread(self) -> None:
+        """Close the connection that is kept for this thread, if there is one."""
         return
 
     def notifier(self) -> Notifier | None:
-        """Words between the processes that share the store; None, if it has no way to pass them on."""
+        """Return the channel between the processes that share the store; None if it has none."""
         return None
 
-    def empty_log(self) -> bool:
-        """Remove from the write-ahead log what was deleted or overwritten; False if others kept it busy. A server looks
-        after its own log."""
+    def truncate_log(self) -> bool:
+        """Remove deleted and overwritten data from the write-ahead log; False if others kept it busy."""
         return True
 
-    def tend(self) -> None:
-        """What must be seen to beside the writing, a few times a second: nothing, if the database does it itself."""
+    def maintain(self) -> None:
+        """Do the work beside the writing that is due a few times per second; none if the database does it itself."""
         return
 
 
 def without_password(url: str) -> str:
-    """A store's address as it may be shown.
+    """Return a store's address without its password.
 
     >>> without_password("postgresql://me:secret@db/rankloop?sslmode=require&password=secret")
     'postgresql://me@db/rankloop?sslmode=require'
@@ -199,30 +201,29 @@ def without_password(url: str) -> str:
     rest, _, query = rest.partition("?")
     before, at, host = rest.rpartition("@")
     shown = f"{scheme}://{before.partition(':')[0]}{at}{host}"
-    kept = [
-        part for part in query.split("&") if part and not part.lower().startswith(("password", "passfile", "sslpass"))
-    ]
+    secret = ("password", "passfile", "sslpass")
+    kept = [field for field in query.split("&") if field and not field.lower().startswith(secret)]
     return f"{shown}?{'&'.join(kept)}" if kept else shown
 
 
-def open_database(url: str, hurried: bool = False) -> Database:
-    """`sqlite:///file`, a plain path, or `postgresql://user:password@host/name`.
+def open_database(url: str, time_limits: bool = False) -> Database:
+    """Open `sqlite:///file`, a plain path, or `postgresql://user:password@host/name`.
 
     >>> open_database("mysql://x")
     Traceback (most recent call last):
     ...
     rankloop.core.errors.InvalidParameter: store is 'mysql://x'; give a file, sqlite:///file or postgresql://…
     """
-    from rankloop.service.storage.postgres import Postgres  # both are built on this module
+    from rankloop.service.storage.postgres import Postgres  # both import this module
     from rankloop.service.storage.sqlite import SQLite
 
     scheme = url.partition("://")[0].lower() if "://" in url else ""
     if scheme in ("postgresql", "postgres"):
-        return Postgres(url, hurried)
+        return Postgres(url, time_limits)
     if scheme == "sqlite":
         url = unquote(url.removeprefix("sqlite://").removeprefix("/") if url.startswith("sqlite:///") else "")
     elif scheme:
         raise InvalidParameter(f"store is {without_password(url)!r}; give a file, sqlite:///file or postgresql://…")
     if not url or url == ":memory:":
-        raise InvalidParameter("the store has no file name; what is learned must outlive the process: give a path")
+        raise InvalidParameter("the store has no file name; learned models must outlive the process: give a path")
     return SQLite(Path(url).expanduser())

@@ -1,195 +1,197 @@
-"""Events about one impression, joined: what each item is worth, and how far down the ranking was seen.
+"""Joining events to an impression: which events are valid, and what feedback an impression has.
 
-Clicks, rewards and views may come in any number of events and in any order. The result does not depend on the order,
-unless the ranker's spec asks for the "earliest" reward.
-
-An event that is rejected marks its impression. Its valid parts are kept with the mark and joined when the impression is
-closed, unless the event is sent again, corrected: then that one is joined instead and the mark goes.
+Events may come in any number and order; the order matters only if the spec asks for the "earliest" reward. A rejected
+event marks its impression: its valid fields are joined when the impression closes, unless it is corrected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from rankloop.service.storage.rewards import LARGEST, value_of
-from rankloop.wire.calls import NO_ID, FeedbackEvent, Receipt
+from rankloop.service.storage.database import Connection
+from rankloop.service.storage.rewards import LARGEST, item_value
+from rankloop.wire.calls import NO_ID, FeedbackEvent, Receipt, RejectedEvent
 from rankloop.wire.rankers import Spec
 
-MARKS = 32  # rejected events of one impression that are kept
-MARKED, AND_FINAL = 1, 2  # values of the column `attention`
-PARTS = ("clicks", "rewards", "grades", "seen", "viewed")
+MAX_REJECTED = 32  # rejected events kept per impression
+REJECTED, REJECTED_AND_FINAL = 1, 2  # values of the column `rejected`
+FIELDS = ("clicks", "rewards", "grades", "seen", "viewed")
 INFINITE = float("inf")
+COUNTED = 100_000  # rejected events that are counted at most
+_encode = msgspec.json.encode
+_decode_event = msgspec.json.Decoder(FeedbackEvent).decode
 
 
 class JoinedRanker(NamedTuple):
-    """As much of a ranker as joining needs."""
+    """The fields of a ranker that joining needs."""
 
     epoch: int
     learning: bool
     spec: Spec
     kind: str  # of feedback: clicks or grades
-    carried: int | None = None  # the oldest epoch whose impressions are learned; None: the present one
+    carried: int | None = None  # the oldest epoch whose impressions are learned; None: the current one
 
     def learns(self, epoch: int) -> bool:
-        """Whether impressions of an epoch are learned: not those from before a reset."""
+        """Return whether impressions of an epoch are learned: not those made before a reset."""
         return epoch == self.epoch or (self.carried is not None and self.carried <= epoch < self.epoch)
 
 
-class Mark(NamedTuple):
+class Rejected(NamedTuple):
     """A rejected event that has not been corrected."""
 
     time: float
     reason: str
-    kept: FeedbackEvent  # its valid parts
+    kept: FeedbackEvent  # its valid fields
 
 
 class OpenImpression:
-    """An impression while events are joined to it."""
+    """An impression to which events are joined."""
 
-    COLUMNS = "id, ranker, epoch, open, shown, seen, learn, viewed, rewards, attention, seq"
+    COLUMNS = "id, ranker, epoch, open, shown, feedback, learn, viewed, rewards, rejected, seq"
 
     def __init__(self, row: tuple[Any, ...]) -> None:
         self.id: str = row[0]
         self.ranker: str = row[1]
         self.epoch, self.open = int(row[2]), bool(row[3])
-        self.slots = {str(item): slot for slot, item in enumerate(msgspec.json.decode(row[4]))}
-        self.seen: list[float | None] | None = None if row[5] is None else msgspec.json.decode(row[5])
+        self.positions = {str(item): position for position, item in enumerate(msgspec.json.decode(row[4]))}
+        self.feedback: list[float | None] | None = None if row[5] is None else msgspec.json.decode(row[5])
         self.learn = bool(row[6])
         self.viewed: int | None = None if row[7] is None else int(row[7])  # positions that came into view
         self.rewards: list[float | None] | None = None if row[8] is None else msgspec.json.decode(row[8])
-        self.marked = bool(row[9])  # in the store
-        self.final = row[9] == AND_FINAL  # a final event came; it closes the impression once the marks are gone
+        self.had_rejected = bool(row[9])  # in the store
+        self.final = row[9] == REJECTED_AND_FINAL  # a final event came; it waits for the correction of rejected ones
         self.closed = row[10] is not None
-        self.marks: dict[str, Mark] = {}  # by event_id
-        self.changed = self.remarked = False
+        self.rejected: dict[str, Rejected] = {}  # by event_id
+        self.changed = self.rejected_changed = False
 
     @property
     def correctable(self) -> bool:
-        """Whether rejected events can still be corrected: also after the window if it was not learned for their
-        sake."""
-        return self.open or (self.marked and not self.closed)
+        """Whether rejected events can be corrected: also after the window, if they kept it from being learned."""
+        return self.open or (self.had_rejected and not self.closed)
 
     @property
-    def attention(self) -> int | None:
-        """What the store has in its column."""
-        return None if not self.marks else AND_FINAL if self.final else MARKED
+    def rejected_column(self) -> int | None:
+        """The value of the column `rejected`."""
+        return None if not self.rejected else REJECTED_AND_FINAL if self.final else REJECTED
 
-    def strangers(self, event: FeedbackEvent) -> list[str]:
-        """Items of an event that were not shown."""
+    def unknown_items(self, event: FeedbackEvent) -> list[str]:
+        """Return the items of an event that were not shown."""
         items = (*(event.clicks or ()), *(event.rewards or ()), *(event.grades or ()), *(event.viewed or ()))
-        return [repr(item) for item in items if str(item) not in self.slots]
+        return [repr(item) for item in items if str(item) not in self.positions]
 
-    def mark(self, event_id: str, mark: Mark) -> list[str]:
-        """Keep the valid parts of a rejected event; which fields have some. One that is sent again takes the place of
-        the one before."""
-        if event_id not in self.marks and len(self.marks) >= MARKS:
+    def keep_rejected(self, event_id: str, event: Rejected) -> list[str]:
+        """Keep the valid fields of a rejected event, instead of an earlier one of this id; return their names."""
+        if event_id not in self.rejected and len(self.rejected) >= MAX_REJECTED:
             return []
-        self.marks[event_id] = mark
-        self.remarked = self.changed = True
-        return [name for name in PARTS if getattr(mark.kept, name) is not None]
+        self.rejected[event_id] = event
+        self.rejected_changed = self.changed = True
+        return [name for name in FIELDS if getattr(event.kept, name) is not None]
 
-    def resolve(self, event_id: str) -> None:
-        """Drop the mark of an event that came again and is valid now."""
-        if self.marks.pop(event_id, None) is not None:
-            self.remarked = True
+    def drop_rejected(self, event_id: str) -> None:
+        """Drop the rejected event that a valid one has corrected."""
+        if self.rejected.pop(event_id, None) is not None:
+            self.rejected_changed = True
 
     def join_kept(self, ranker: JoinedRanker) -> None:
-        """Join the valid parts of rejected events that nobody has corrected, in the order of their ids. They do not
-        replace a grade that a valid event has given."""
-        for _, mark in sorted(self.marks.items()):
-            kept = mark.kept
-            if kept.grades is not None and self.seen is not None:
-                there = {item: grade for item, grade in kept.grades.items() if self.seen[self.slots[item]] is None}
+        """Join the valid fields of rejected events, in the order of their ids. Grades of valid events stay."""
+        for _, event in sorted(self.rejected.items()):
+            kept = event.kept
+            if kept.grades is not None and self.feedback is not None:
+                there = {
+                    item: grade for item, grade in kept.grades.items() if self.feedback[self.positions[item]] is None
+                }
                 kept = msgspec.structs.replace(kept, grades=there)
             self.join(kept, ranker)
 
     def join(self, event: FeedbackEvent, ranker: JoinedRanker) -> None:
         """Join a valid event."""
         if event.grades is not None:
-            self.seen = self.seen or [None] * len(self.slots)
+            self.feedback = self.feedback or [None] * len(self.positions)
             for item, grade in event.grades.items():
-                self.seen[self.slots[item]] = grade
+                self.feedback[self.positions[item]] = grade
         spec = ranker.spec
         if event.clicks is not None:
             clicks = dict.fromkeys(map(str, event.clicks), spec.click_value)
-            self.seen = self._joined(self.seen, clicks, spec.reward_aggregation if spec.reward is None else "max", 1.0)
+            rule = spec.reward_aggregation if spec.reward is None else "max"
+            self.feedback = self._combined(self.feedback, clicks, rule, 1.0)
         if event.rewards is not None and spec.reward is None:
-            self.seen = self._joined(self.seen, event.rewards, spec.reward_aggregation, 1.0)
+            self.feedback = self._combined(self.feedback, event.rewards, spec.reward_aggregation, 1.0)
         elif event.rewards is not None:
-            self.seen = self.seen or [0.0] * len(self.slots)
-            self.rewards = self._joined(self.rewards, event.rewards, spec.reward_aggregation, LARGEST)
-        depth = max([event.seen or 0, *(self.slots[str(item)] + 1 for item in event.viewed or ())])
+            self.feedback = self.feedback or [0.0] * len(self.positions)
+            self.rewards = self._combined(self.rewards, event.rewards, spec.reward_aggregation, LARGEST)
+        depth = max([event.seen or 0, *(self.positions[str(item)] + 1 for item in event.viewed or ())])
         if event.seen is not None or event.viewed is not None:
             self.viewed = max(depth, self.viewed or 0)
         self.changed = True
 
-    def _joined(
+    def _combined(
         self, before: list[float | None] | None, new: dict[str, float], rule: str, most: float
     ) -> list[float | None]:
-        # Where the first counts, a reward of 0 that came first stays; so it differs from none.
-        found = before or [None if rule == "earliest" else 0.0] * len(self.slots)
+        # None differs from 0: under "earliest" a reward of 0 that came first stays.
+        found = before or [None if rule == "earliest" else 0.0] * len(self.positions)
         for item, value in new.items():
-            slot = self.slots[item]
-            old = found[slot]
+            position = self.positions[item]
+            old = found[position]
             if old is None:
-                found[slot] = value
+                found[position] = value
             elif rule == "sum":
-                found[slot] = min(old + value, most)
+                found[position] = min(old + value, most)
             elif rule == "max":
-                found[slot] = max(old, value)
+                found[position] = max(old, value)
         return found
 
-    def settle(self, ranker: JoinedRanker, scale: float | None) -> None:
-        """Decide what each item is worth; the impression is closed now. With a `scale`, rewards are in a unit."""
+    def finish(self, ranker: JoinedRanker, scale: float | None) -> None:
+        """Compute the value of each item as the impression closes. With a `scale`, rewards are in a unit."""
         default = ranker.spec.default_reward
-        if default > 0.0 and ranker.kind == "clicks" and self.seen is None and not self.unseen:
-            self.seen = [default, *[0.0] * (len(self.slots) - 1)]
-        if self.seen is None or self.rewards is None:
+        if default > 0.0 and ranker.kind == "clicks" and self.feedback is None and not self.unseen:
+            self.feedback = [default, *[0.0] * (len(self.positions) - 1)]
+        if self.feedback is None or self.rewards is None:
             return
-        for slot, reward in enumerate(self.rewards):
-            if reward:  # whoever buys has clicked, reported or not
-                click = max(self.seen[slot] or 0.0, ranker.spec.click_value)
-                self.seen[slot] = click if scale is None else value_of(click, reward, scale)
+        for position, reward in enumerate(self.rewards):
+            if reward:  # implies a click, reported or not
+                click = max(self.feedback[position] or 0.0, ranker.spec.click_value)
+                self.feedback[position] = click if scale is None else item_value(click, reward, scale)
 
     @property
     def silent(self) -> bool:
-        """Whether nothing was reported at all."""
-        return self.seen is None and self.viewed is None
+        """Whether nothing was reported."""
+        return self.feedback is None and self.viewed is None
 
     @property
     def unseen(self) -> bool:
-        """Whether it is known that the ranking never came into view: then no click says nothing."""
+        """Whether it is known that the ranking never came into view: then no click is no evidence."""
         return self.viewed == 0 and not self.positive
 
     @property
     def positive(self) -> bool:
         """Whether a click or a positive reward was reported."""
-        return any(self.seen or ()) or any(self.rewards or ())
+        return any(self.feedback or ()) or any(self.rewards or ())
 
     def values(self, kind: str) -> list[float]:
-        """The feedback by slot from the top: clicks of all slots; grades up to the first slot that has none."""
+        """Return the feedback by position: clicks of all positions, or grades up to the first missing one."""
         if kind == "clicks":
-            return [value or 0.0 for value in self.seen or ()]
+            return [value or 0.0 for value in self.feedback or ()]
         values: list[float] = []
-        for value in self.seen or ():
+        for value in self.feedback or ():
             if value is None:
                 break
             values.append(value)
         return values
 
 
-def judged(
+def check_event(
     event: FeedbackEvent,
     impression: OpenImpression | None,
     rankers: dict[str, JoinedRanker],
     earlier: Collection[str],
     malformed: str | None = None,
 ) -> Receipt:
-    """What is to become of an event; `earlier` are the impressions of the same ranker that its id was used for,
-    `malformed` is why it could not be read as a whole."""
+    """Return the receipt of an event; `earlier` are the impressions of the same ranker that its id was used for,
+    `malformed` is why it could not be parsed."""
 
     def rejected(reason: str) -> Receipt:
         return Receipt(None if event.event_id == NO_ID else event.event_id, "rejected", reason)
@@ -211,17 +213,17 @@ def judged(
     if clicks == (event.grades is not None):
         # A bare {"final": true} closes what came before it.
         if clicks or not event.final:
-            return rejected(_lacking(wanted, both=clicks))
+            return rejected(_missing(wanted, both=clicks))
         given = wanted
     if given != wanted:
-        return rejected(f"it has {_named(event)}, but ranker {impression.ranker!r} learns from {wanted}")
-    strange = impression.strangers(event)
-    if strange:
-        return rejected(f"not shown in this impression: {', '.join(strange[:5])}; report shown items only")
-    bad = _outside(event.grades, INFINITE)
+        return rejected(f"it has {_field_names(event)}, but ranker {impression.ranker!r} learns from {wanted}")
+    unknown = impression.unknown_items(event)
+    if unknown:
+        return rejected(f"not shown in this impression: {', '.join(unknown[:5])}; report shown items only")
+    bad = _first_invalid(event.grades, INFINITE)
     if bad:
         return rejected(f"grades must be finite numbers of at least 0, not {bad}")
-    bad = _outside(event.rewards, _highest(ranker.spec))
+    bad = _first_invalid(event.rewards, _max_reward(ranker.spec))
     if bad and ranker.spec.reward is not None:
         return rejected(f"rewards must be finite numbers of at least 0, not {bad}")
     if bad:
@@ -229,61 +231,117 @@ def judged(
             f"rewards must be from 0 to 1, not {bad}; to report them in a unit, such as EUR, declare it: "
             f'PATCH /v1/rankers/{impression.ranker} with {{"reward": {{"name": "revenue", "unit": "EUR"}}}}'
         )
-    if event.seen is not None and event.seen > len(impression.slots):
+    if event.seen is not None and event.seen > len(impression.positions):
         return rejected(
-            f"seen is {event.seen}, but the ranking has {len(impression.slots)} positions; count from its top"
+            f"seen is {event.seen}, but the ranking has {len(impression.positions)} positions; count from its top"
         )
     if not ranker.learns(impression.epoch):
         return Receipt(
             event.event_id, "late", "the ranker was reset since the ranking was shown; stored, but not learned"
         )
-    if not impression.open and not (impression.correctable and event.event_id in impression.marks):
+    if not impression.open and not (impression.correctable and event.event_id in impression.rejected):
         return Receipt(
             event.event_id, "late", "the impression is closed (final event or window); stored, but not learned"
         )
     return Receipt(event.event_id, "accepted")
 
 
-def valid_parts(event: FeedbackEvent, impression: OpenImpression, ranker: JoinedRanker) -> FeedbackEvent:
-    """As much of a rejected event as breaks no rule. An empty list of clicks is left out: that nothing was clicked is
-    not to be concluded from an event in which something is wrong."""
-    there = impression.slots
+def valid_fields(event: FeedbackEvent, impression: OpenImpression, ranker: JoinedRanker) -> FeedbackEvent:
+    """Return the fields of a rejected event that are valid. An empty list of clicks is left out: a faulty event is no
+    evidence that nothing was clicked."""
+    shown = impression.positions
     made = FeedbackEvent(event.event_id, event.impression_id)
     if ranker.kind == "grades":
-        made.grades = _inside(event.grades, there, INFINITE)
+        made.grades = _valid_numbers(event.grades, shown, INFINITE)
         return made
-    made.clicks = [item for item in dict.fromkeys(event.clicks or ()) if str(item) in there] or None
-    made.rewards = _inside(event.rewards, there, _highest(ranker.spec))
-    made.viewed = [item for item in dict.fromkeys(event.viewed or ()) if str(item) in there] or None
-    made.seen = event.seen if event.seen is not None and event.seen <= len(there) else None
+    made.clicks = [item for item in dict.fromkeys(event.clicks or ()) if str(item) in shown] or None
+    made.rewards = _valid_numbers(event.rewards, shown, _max_reward(ranker.spec))
+    made.viewed = [item for item in dict.fromkeys(event.viewed or ()) if str(item) in shown] or None
+    made.seen = event.seen if event.seen is not None and event.seen <= len(shown) else None
     return made
 
 
-def _highest(spec: Spec) -> float:
+def _max_reward(spec: Spec) -> float:
     return 1.0 if spec.reward is None else INFINITE
 
 
-def _inside(numbers: dict[str, float] | None, there: Collection[str], most: float) -> dict[str, float] | None:
-    """Numbers of shown items from 0 to `most`; None if there are none."""
-    return {item: value for item, value in (numbers or {}).items() if item in there and _fine(value, most)} or None
+def _valid_numbers(numbers: dict[str, float] | None, shown: Collection[str], most: float) -> dict[str, float] | None:
+    """Return the numbers of shown items from 0 to `most`; None if there are none."""
+    return {item: value for item, value in (numbers or {}).items() if item in shown and _is_valid(value, most)} or None
 
 
-def _fine(value: float, most: float) -> bool:
+def _is_valid(value: float, most: float) -> bool:
     return 0 <= value <= most and value != INFINITE
 
 
-def _lacking(wanted: str, both: bool) -> str:
-    """Why an event of no kind, or of both kinds, has nothing that can be learned."""
+def _missing(wanted: str, both: bool) -> str:
+    """Return why an event without feedback, or with both kinds of it, cannot be learned."""
     remedy = "grades alone" if wanted == "grades" else "clicks, rewards, seen or viewed"
     return f"it has {'grades beside clicks, rewards, seen or viewed' if both else 'no feedback'}; give {remedy}"
 
 
-def _named(event: FeedbackEvent) -> str:
-    """Which kinds of feedback an event has."""
-    return " and ".join(name for name in PARTS if getattr(event, name) is not None)
+def _field_names(event: FeedbackEvent) -> str:
+    """Return which fields of feedback an event has."""
+    return " and ".join(name for name in FIELDS if getattr(event, name) is not None)
 
 
-def _outside(numbers: dict[str, float] | None, most: float) -> str | None:
-    """The first that is not from 0 to `most`, or not finite, as an error names it."""
-    bad: Iterable[str] = (f"{item!r}: {value}" for item, value in (numbers or {}).items() if not _fine(value, most))
+def _first_invalid(numbers: dict[str, float] | None, most: float) -> str | None:
+    """Return the first number that is not finite or not from 0 to `most`, as text."""
+    bad: Iterable[str] = (f"{item!r}: {value}" for item, value in (numbers or {}).items() if not _is_valid(value, most))
     return next(iter(bad), None)
+
+
+# -- rejected events in the store ------------------------------------------------------------------------------------
+
+
+def load_rejected(connection: Connection, impressions: Iterable[OpenImpression]) -> None:
+    """Load the rejected events of impressions that have some."""
+    flagged = {one.id: one for one in impressions if one.had_rejected}
+    if flagged:
+        sql = "SELECT impression_id, event_id, time, reason, kept FROM rejected_events WHERE impression_id"
+        for own, event_id, time, reason, kept in connection.rows_in(sql, sorted(flagged)):
+            flagged[own].rejected[event_id] = Rejected(time, reason, _decode_event(kept))
+
+
+def store_rejected(connection: Connection, impressions: Sequence[OpenImpression]) -> None:
+    """Store the rejected events of impressions in which they have changed."""
+    changed = [one for one in impressions if one.rejected_changed]
+    if not changed:
+        return
+    delete_rejected(connection, [one.id for one in changed if one.had_rejected])
+    rows = [
+        (one.id, event_id, one.ranker, event.time, event.reason, _encode(event.kept))
+        for one in changed
+        for event_id, event in one.rejected.items()
+    ]
+    if rows:
+        connection.insert("rejected_events", "impression_id, event_id, ranker, time, reason, kept", rows)
+
+
+def delete_rejected(connection: Connection, ids: Sequence[str]) -> None:
+    """Delete the rejected events of impressions."""
+    if ids:
+        connection.many("DELETE FROM rejected_events WHERE impression_id = ?", [(own,) for own in ids])
+
+
+def count_rejected(connection: Connection) -> Counter[str]:
+    """Return how many impressions of each ranker have rejected events."""
+    first = f"SELECT DISTINCT ranker, impression_id FROM rejected_events LIMIT {COUNTED}"
+    rows = connection.rows(f"SELECT ranker, COUNT(*) FROM ({first}) AS flagged GROUP BY ranker")
+    return Counter({name: int(count) for name, count in rows})
+
+
+def list_rejected(connection: Connection, ids: Sequence[str]) -> dict[str, list[RejectedEvent]]:
+    """Return the rejected events of impressions, the oldest first."""
+    found: dict[str, list[RejectedEvent]] = {}
+    if ids:
+        sql = "SELECT impression_id, time, event_id, reason FROM rejected_events WHERE impression_id"
+        for own, time, event_id, reason in connection.rows_in(sql, sorted(ids), "ORDER BY time, event_id"):
+            found.setdefault(own, []).append(RejectedEvent(time, event_id or None, reason))
+    return found
+
+
+def delete_old_rejected(connection: Connection, before: float) -> None:
+    """Delete rejected events older than `before`, the retention limit, whose impressions are deleted."""
+    there = "SELECT 1 FROM impressions i WHERE i.id = rejected_events.impression_id"
+    connection.run(f"DELETE FROM rejected_events WHERE time < ? AND NOT EXISTS ({there})", before)

@@ -1,5 +1,4 @@
-"""Where folds began. What a ranker has learned is a fold over its outcomes, from a state at some point of the log on: a
-fresh learner, or a version that was rolled back to. Replay rebuilds any version from there."""
+"""The generations of rankers. A state is a fold over outcomes from an origin: a fresh learner, or a version."""
 
 from __future__ import annotations
 
@@ -10,10 +9,12 @@ import msgspec
 from rankloop.service.storage.database import Connection
 from rankloop.wire.rankers import How
 
+_COLUMNS = "ranker, generation, epoch, seq, created, how, version, kept, base"
+
 
 class Origin(NamedTuple):
-    """Where a generation began: `state`, into which the outcomes of `epoch` from `seq` on are learned. Empty, it is
-    that of the version that was gone back to."""
+    """The start of a generation: outcomes of `epoch` from `seq` on are learned into `state`, or, if that is empty, into
+    the state of the version that was rolled back to."""
 
     generation: int
     epoch: int
@@ -21,8 +22,8 @@ class Origin(NamedTuple):
     state: bytes
 
 
-class Change(msgspec.Struct, frozen=True):
-    """A change of the part of a spec that learned states depend on, which began a generation and an epoch."""
+class RecordedChange(msgspec.Struct, frozen=True):
+    """A change of the fields of a spec that states depend on; it began a generation and an epoch."""
 
     before: dict[str, Any]
     after: dict[str, Any]
@@ -31,18 +32,18 @@ class Change(msgspec.Struct, frozen=True):
     epoch: int = 0
 
 
-class Came(NamedTuple):
-    """How a generation came about."""
+class Cause(NamedTuple):
+    """Why a generation began."""
 
     how: How
-    version: int | None = None  # that was gone back to
-    kept: int | None = None  # the version that holds what was known until then
+    version: int | None = None  # that was rolled back to
+    kept: int | None = None  # the version that holds the state before
     base: int | None = 0  # outcomes in the state that it begins with
-    change: Change | None = None  # of the spec
+    change: RecordedChange | None = None
 
 
-class Beginning(NamedTuple):
-    """A generation for people: when and how it began, without its state."""
+class Generation(NamedTuple):
+    """When and how a generation began, without its state."""
 
     generation: int
     seq: int
@@ -52,61 +53,44 @@ class Beginning(NamedTuple):
     kept: int | None
     base: int | None
 
-    def knows(self, seq: int) -> int | None:
-        """Outcomes in a state of it: those it began with, and its own up to `seq`. None if the first are not known."""
+    def outcomes(self, seq: int) -> int | None:
+        """Return the outcomes in its state at `seq`, with those of its origin; None if these are not known."""
         return None if self.base is None else self.base + max(0, seq - self.seq)
 
 
-def begin(connection: Connection, name: str, origin: Origin, now: float, came: Came) -> None:
-    """Write down where a generation begins, and how it came about."""
+def begin_generation(connection: Connection, name: str, origin: Origin, now: float, cause: Cause) -> None:
+    """Store the origin and the cause of a generation."""
     connection.insert("origins", "ranker, generation, epoch, seq, state, created", [(name, *origin, now)])
-    columns = "ranker, generation, epoch, seq, created, how, version, kept, base"
-    row: tuple[Any, ...] = (name, origin.generation, origin.epoch, origin.seq, now, *came[:-1])
-    if came.change is not None:
-        columns, row = f"{columns}, change", (*row, msgspec.json.encode(came.change))
-    connection.insert("generations", columns, [row])
+    change = None if cause.change is None else msgspec.json.encode(cause.change)
+    row = (name, origin.generation, origin.epoch, origin.seq, now, *cause[:-1], change)
+    connection.insert("generations", f"{_COLUMNS}, change", [row])
 
 
-def changes(connection: Connection, name: str) -> list[Change]:
-    """The recorded changes of a ranker's features and whatever else its states depend on, the oldest first."""
+def spec_changes(connection: Connection, name: str) -> list[RecordedChange]:
+    """Return the changes of a ranker's spec that its states depend on, the oldest first."""
     sql = (
         "SELECT change, generation, epoch FROM generations WHERE ranker = ? AND change IS NOT NULL ORDER BY generation"
     )
     found = []
     for text, generation, epoch in connection.rows(sql, name):
-        change = msgspec.json.decode(bytes(text), type=Change)
+        change = msgspec.json.decode(bytes(text), type=RecordedChange)
         found.append(msgspec.structs.replace(change, generation=int(generation), epoch=int(epoch)))
     return found
 
 
-def beginnings(connection: Connection, name: str) -> list[Beginning]:
-    """The generations of a ranker, the oldest first."""
-    return _beginnings(connection, "WHERE ranker = ?", name).get(name, [])
+def generations(connection: Connection, name: str) -> list[Generation]:
+    """Return the generations of a ranker, the oldest first."""
+    return _load(connection, "WHERE ranker = ?", name).get(name, [])
 
 
-def latest(connection: Connection) -> dict[str, tuple[int, Beginning]]:
-    """The generation that each ranker is in, and which it is, from 1 on."""
-    return {name: (len(found), found[-1]) for name, found in _beginnings(connection).items()}
+def latest_generations(connection: Connection) -> dict[str, tuple[int, Generation]]:
+    """Return the current generation of each ranker with its ordinal, from 1 on."""
+    return {name: (len(found), found[-1]) for name, found in _load(connection).items()}
 
 
-def _beginnings(connection: Connection, where: str = "", *parameters: str) -> dict[str, list[Beginning]]:
-    """Where an earlier release did not write down how a generation came about, it is told from what it did: a reset
-    counts the epoch on, a rollback does not."""
-    columns = "ranker, generation, epoch, seq, created, how, version, kept, base"
-    found: dict[str, list[Beginning]] = {}
-    epochs: dict[str, int] = {}
-    sql = f"SELECT {columns} FROM generations {where} ORDER BY ranker, generation"
-    for name, generation, epoch, seq, created, how, version, kept, base in connection.rows(sql, *parameters):
-        same_epoch = epochs.get(name, epoch) == epoch
-        told: How = how or ("made" if name not in found and seq == 0 else "rollback" if same_epoch else "reset")
-        base = 0 if how is None and told != "rollback" else base
-        found.setdefault(name, []).append(Beginning(int(generation), int(seq), created, told, version, kept, base))
-        epochs[name] = epoch
+def _load(connection: Connection, where: str = "", *parameters: str) -> dict[str, list[Generation]]:
+    found: dict[str, list[Generation]] = {}
+    sql = f"SELECT ranker, generation, seq, created, how, version, kept, base FROM generations {where}"
+    for name, generation, seq, *rest in connection.rows(f"{sql} ORDER BY ranker, generation", *parameters):
+        found.setdefault(name, []).append(Generation(int(generation), int(seq), *rest))
     return found
-
-
-def logged(connection: Connection, name: str, first: int, end: int) -> int:
-    """How many of the outcomes first … end-1 are still in the log."""
-    sql = "SELECT COUNT(*) FROM outcomes WHERE ranker = ? AND seq >= ? AND seq < ?"
-    ((count,),) = connection.rows(sql, name, first, end)
-    return int(count)

@@ -1,7 +1,7 @@
-"""Notifications between the processes of one PostgreSQL, by NOTIFY: something new is in the store.
+"""Notifications between the processes that share a PostgreSQL store, by LISTEN and NOTIFY.
 
-A notification is a hint. What it is about is in the store, so it may be lost, duplicated or late. It is sent in a
-commit of its own: PostgreSQL lets only one transaction that notifies commit at a time.
+A notification is a hint: what it is about is in the store, so notifications may be lost, repeated or late. They use a
+connection and commits of their own: PostgreSQL serializes commits that notify, and feedback must not wait in that line.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-GATHER = 0.02  # seconds in which notifications gather: one commit for all of them
-ASK_EVERY = 2.0  # seconds after which a connection on which nothing comes is asked whether it is one
-ANSWER = 3.0  # seconds for anything to be answered on it
-SOUND = ASK_EVERY + ANSWER  # seconds without an answer after which notifications may be lost unseen
-AGAIN = 0.5  # seconds before a lost connection is opened again
-MOST = 10_000  # queued notifications; a process that misses one finds the news at its next look at the store
-NEWS, LOG = "news", "log"  # for all: a state was saved or changed; for learning processes: there are outcomes
+GATHER = 0.02  # seconds in which notifications are collected: one commit for all of them
+PING_EVERY = 2.0  # seconds without traffic after which the connection is checked
+ANSWER = 3.0  # seconds to wait for an answer of the server
+ALIVE_SECONDS = PING_EVERY + ANSWER  # seconds without an answer after which notifications may be lost
+RECONNECT = 0.5  # seconds before a lost connection is opened again
+MAX_WAITING = 10_000  # notifications that may wait for a connection; processes that miss some poll
+NEWS, LOG = "news", "log"  # channels: saved or changed states, for all; new outcomes, for learning workers
 logger = logging.getLogger("rankloop")
 
 
 class Notification(NamedTuple):
-    """What is new."""
+    """What has happened to a ranker."""
 
     kind: str  # saved, part, changed: on NEWS; outcomes: on LOG
     ranker: str
     generation: int = 0
-    base: int = 0  # of a part: the outcomes that whoever takes it must know
-    seq: int = 0  # how many outcomes are in what was saved
+    base: int = 0  # of a state delta: the outcomes that the receiver must have
+    seq: int = 0  # outcomes in what was saved
 
 
 _decode = msgspec.json.Decoder(tuple[str, Notification]).decode
 
 
 class Notifier:
-    """One process's end.
+    """One process's end of the channel.
 
     Parameters
     ----------
     connect
-        A connection of the driver that commits by itself.
+        Opens a driver connection in autocommit mode.
     watched
-        What cuts a connection that does not answer for so many seconds.
+        Context that cuts a connection that does not answer for so many seconds.
     """
 
     def __init__(
@@ -57,31 +57,26 @@ class Notifier:
     ) -> None:
         self._connect, self._watched = connect, watched
         self._lock = threading.Lock()
-        self._waiting: dict[tuple[str, str, str], Notification] = {}  # (channel, kind, ranker) -> the newest of them
-        self._me = ""
-        self._on_notification: Callable[[Notification], None] = lambda _: None
+        self._waiting: dict[tuple[str, str, str], Notification] = {}  # (channel, kind, ranker) -> the newest
+        self._sender = ""
+        self._receive: Callable[[Notification], None] = lambda _: None
         self._missed: Callable[[], None] = lambda: None
         self._channels: Sequence[str] = ()
-        self._answered = float("-inf")  # monotonic: when the connection was last known to be one
+        self._answered = float("-inf")  # monotonic: when the connection last worked
         self._stopping = False
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
         self._thread = threading.Thread(target=self._work, name="rankloop-notifications", daemon=True)
 
     def subscribe(
-        self,
-        me: str,
-        channels: Sequence[str],
-        on_notification: Callable[[Notification], None],
-        missed: Callable[[], None],
+        self, sender: str, channels: Sequence[str], receive: Callable[[Notification], None], missed: Callable[[], None]
     ) -> None:
-        """Begin to listen. `on_notification` gets what others publish; `missed` is called when some may be lost.
-
-        Both are called in the thread that receives all notifications."""
-        self._me, self._channels, self._receive, self._missed = me, channels, on_notification, missed
+        """Start to listen. `receive` gets notifications of others than `sender`; `missed` is called when some may have
+        been lost. Both run in the thread that all notifications wait for."""
+        self._sender, self._channels, self._receive, self._missed = sender, channels, receive, missed
         self._thread.start()
 
     def stop(self) -> None:
-        """Send what is queued, and end."""
+        """Send what waits, then stop."""
         self._stopping = True
         self._poke()
         if self._thread.is_alive():
@@ -89,38 +84,37 @@ class Notifier:
 
     @property
     def sound(self) -> bool:
-        """Whether notifications of others arrive, as far as is known."""
-        return time.monotonic() - self._answered < SOUND
+        """Whether notifications of others arrive here, as far as can be known."""
+        return time.monotonic() - self._answered < ALIVE_SECONDS
 
     def publish(self, notification: Notification) -> None:
-        """Send it to the others, soon. Never blocks; of one kind and ranker only the newest is sent."""
+        """Send a notification soon, without waiting; only the newest of a kind and ranker is sent."""
         channel = LOG if notification.kind == "outcomes" else NEWS
         with self._lock:
-            if len(self._waiting) < MOST:
+            if len(self._waiting) < MAX_WAITING:
                 self._waiting[channel, notification.kind, notification.ranker] = notification
         self._poke()
 
     def _poke(self) -> None:
-        with self._lock, suppress(OSError):  # full: it is awake
-            if self._wake >= 0:  # closed, the number may be somebody else's by now
+        with self._lock, suppress(OSError):  # full: the thread is awake
+            if self._wake >= 0:  # a closed descriptor may belong to something else
                 os.write(self._wake, b"x")
 
     # -- the thread ------------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        told = False
+        logged = False
         while not self._stopping:
             try:
                 self._listen()
-            except Exception as error:  # whatever it is: subscribers poll the store meanwhile
-                if not told:
-                    logger.warning("no notifications of other processes, the store is polled: %s", error)
-                told = True
-            else:
-                told = False
+                logged = False
+            except Exception as error:  # whatever it is: the others poll meanwhile
+                if not logged:
+                    logger.warning("notifications of other processes do not arrive, the store is polled: %s", error)
+                logged = True
             self._answered = float("-inf")
             if not self._stopping:
-                time.sleep(AGAIN)
+                time.sleep(RECONNECT)
         with self._lock:
             for end in (self._woken, self._wake):
                 os.close(end)
@@ -130,7 +124,7 @@ class Notifier:
         raw = self._connect()
         try:
             with self._watched(raw.fileno(), ANSWER):
-                # Channels are a database's, stores may be schemas of one.
+                # Channels belong to a database, stores may be schemas of one.
                 (store,) = raw.execute("SELECT current_schema()").fetchone()
                 raw.execute("SET synchronous_commit = off")
                 raw.add_notify_handler(lambda note: self._received(note.payload))
@@ -146,10 +140,10 @@ class Notifier:
 
     def _turn(self, raw: Any, store: str) -> None:
         """Wait for a notification from either side."""
-        with selectors.DefaultSelector() as either:  # `select` knows no descriptor above 1,023
+        with selectors.DefaultSelector() as either:  # `select` fails for descriptors above 1,023
             for descriptor in (raw.fileno(), self._woken):
                 either.register(descriptor, selectors.EVENT_READ)
-            ready = {key.fd for key, _ in either.select(ASK_EVERY)}
+            ready = {key.fd for key, _ in either.select(PING_EVERY)}
         if raw.fileno() in ready:
             raw.pgconn.consume_input()
             while note := raw.pgconn.notifies():
@@ -159,7 +153,7 @@ class Notifier:
             time.sleep(GATHER)
             os.read(self._woken, 65536)
             self._send(raw, store)
-        if time.monotonic() - self._answered >= ASK_EVERY:
+        if time.monotonic() - self._answered >= PING_EVERY:
             with self._watched(raw.fileno(), ANSWER):
                 raw.execute("SELECT 1")
             self._answered = time.monotonic()
@@ -170,22 +164,20 @@ class Notifier:
         if not waiting:
             return
         channels = [_channel(store, channel) for channel, _, _ in waiting]
-        payloads = [msgspec.json.encode((self._me, one)).decode() for one in waiting.values()]
+        texts = [msgspec.json.encode((self._sender, one)).decode() for one in waiting.values()]
         with self._watched(raw.fileno(), ANSWER):
-            raw.execute(
-                "SELECT pg_notify(c, w) FROM unnest(%s::text[], %s::text[]) AS sent (c, w)", (channels, payloads)
-            )
+            raw.execute("SELECT pg_notify(c, t) FROM unnest(%s::text[], %s::text[]) AS sent (c, t)", (channels, texts))
         self._answered = time.monotonic()
 
-    def _received(self, payload: str) -> None:
+    def _received(self, text: str) -> None:
         try:
-            who, notification = _decode(payload)
+            sender, notification = _decode(text)
         except msgspec.DecodeError:
-            return  # of another release, or of somebody else's
-        if who != self._me:
+            return  # of another version or another program
+        if sender != self._sender:
             self._receive(notification)
 
 
 def _channel(store: str, channel: str) -> str:
-    """Its name: no longer than PostgreSQL allows, whatever the schema is called."""
+    """Return a channel's name, which fits PostgreSQL's limit for any schema name."""
     return f"rankloop_{blake2b(store.encode(), digest_size=8).hexdigest()}_{channel}"

@@ -1,18 +1,9 @@
-"""The log in PostgreSQL is cut by time, so that what is old goes with its table and not row by row.
+"""The log in PostgreSQL is partitioned by time, so that old rows are deleted by dropping tables.
 
-Everything about a list lies in the partition of the list's id, which begins with the milliseconds in which it was made:
-`impressions` by `id`, `events` and `outcomes` by `impression_id`, all three at the same edges. So one look-up by an id
-reads one partition, the three go together, and whether they may go is a question of a few index look-ups. Edges are at
-full hours and each partition begins where the one before it ends; how long one is follows from the retention.
-
-A unique index is a partition's own. What that leaves open is closed where rows are added (`log`, `repeats`): an event
-is looked for where its list lies, and an event or a request of the same name in the partitions of the last day.
-
-`…_rest` takes what has no partition: nobody has kept house for days, or a clock is far off. A write never fails for the
-lack of a table. `…_legacy` is the whole log of a store that an earlier release made (`reshaping`).
-
-SQLite has none of this: a file has no partitions, one machine writes less than deleting row by row keeps up with, and
-its pages are reused in place.
+The rows of an impression are in the partition of its id, which begins with its time: `impressions` by `id`, `events`
+and `outcomes` by `impression_id`, with the same bounds. Bounds are full hours, and partitions are contiguous. Unique
+indexes hold within a partition; `impressions` and `events` search the partitions of the last day before they insert.
+`…_rest` takes rows that have no partition, so a write never fails for lack of one. SQLite needs no partitions.
 """
 
 from __future__ import annotations
@@ -27,21 +18,21 @@ from typing import NamedTuple
 
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.storage.database import Connection, Database, Retryable
+from rankloop.service.storage.ids import prefix_time, time_prefix
 from rankloop.service.storage.sqlite import SQLite
-from rankloop.service.storage.times import ALPHABET, edge
 
 KEYS = {"impressions": "id", "events": "impression_id", "outcomes": "impression_id"}
-REST, LEGACY = "rest", "legacy"
-PARTS = 30  # into which the time of retention is cut: lists go at most a thirtieth of it late
-LONGEST = 720  # hours of a partition; those of a store that keeps all for ever
-AHEAD = 6  # hours for which there must be a partition, at least
+REST = "rest"
+PARTS = 30  # per retention time: rows are deleted at most a thirtieth of it late
+LONGEST = 720  # hours of a partition, for stores without retention
+AHEAD = 6  # hours for which partitions must exist, at least
 HOUR = 3600
-WAITS = (50, 50, 100, 100, 200, 200, 400, 800)  # ms for which others may wait behind a drop that waits itself, by try
-WAIT = 150  # ms, of whoever can try for long
-SECOND = 20  # ms for the second and third table: whoever has one of them and waits for the first will not give it up
-TOGETHER = 4  # partitions that are dropped at a time
-PAUSE = 0.1  # seconds between tries
-LONGEST_SCAN = 1500  # ms for which everyone may wait while a partition is attached
+DROP_WAITS = (50, 50, 100, 100, 200, 200, 400, 800)  # ms for which a drop may wait for its lock, by attempt
+LOCK_WAIT = 150  # ms for the first table
+NEXT_LOCK_WAIT = 20  # ms for the others: their holder may wait for the first
+DROPS = 4  # partitions that are dropped together
+PAUSE = 0.1  # seconds between attempts
+ATTACH_TIMEOUT = 1500  # ms for which others may wait while a partition is attached
 logger = logging.getLogger("rankloop")
 _BOUNDS = re.compile(r"FROM \((MINVALUE|'\w+')\) TO \('(\w+)'\)")
 
@@ -52,8 +43,7 @@ _INDEXES = {
         "CREATE INDEX {leaf}_open ON {leaf} (closes, ranker) WHERE open = 1",
         "CREATE INDEX {leaf}_person ON {leaf} (person) WHERE person IS NOT NULL",
         "CREATE INDEX {leaf}_erase ON {leaf} (id) WHERE erase = 1",
-        # Of all lists, and so only for those who say `erase >= 0`: a plan that was made while there were few would
-        # else take this one to look for a request among all lists of a ranker.
+        # Partial, though all rows have `erase >= 0`: otherwise a plan may use it to find a request of a ranker.
         "CREATE INDEX {leaf}_latest ON {leaf} (ranker, created) WHERE erase >= 0",
     ),
     "events": (
@@ -65,31 +55,19 @@ _INDEXES = {
 
 
 class Partition(NamedTuple):
-    """Tables that hold the lists of some time: `impressions_NAME`, `events_NAME` and `outcomes_NAME`."""
+    """The tables `impressions_NAME`, `events_NAME` and `outcomes_NAME`."""
 
     name: str
-    start: str  # beginnings of ids; empty: from the first on
-    end: str | None  # None: what is in no other
+    start: str  # prefixes of ids; empty: from the first on
+    end: str | None  # None: rows that are in no other
 
     def table(self, which: str) -> str:
-        """The name of one of its tables."""
+        """Return the name of one of its tables."""
         return f"{which}_{self.name}"
 
 
-def moment(start: str) -> float:
-    """The time of an edge.
-
-    >>> moment(edge(7200.0))
-    7200.0
-    """
-    value = 0
-    for letter in start:
-        value = value * len(ALPHABET) + ALPHABET.index(letter)
-    return value / 1000
-
-
 def hours(retention_days: float) -> int:
-    """How long a partition is. All take part in some queries, so there are some thirty whatever the retention is.
+    """Return the length of a partition. Some queries read all of them, so there are about thirty for any retention.
 
     >>> hours(30.0), hours(7.0), hours(0.5), hours(0.0)
     (24, 6, 1, 720)
@@ -97,8 +75,8 @@ def hours(retention_days: float) -> int:
     return min(LONGEST, max(1, math.ceil(retention_days * 24 / PARTS))) if retention_days else LONGEST
 
 
-def listed(connection: Connection) -> list[Partition]:
-    """The partitions there are, in order of time, the one of the rest last; none in a store that has not any yet."""
+def list_partitions(connection: Connection) -> list[Partition]:
+    """Return the partitions in order of time, that of the rest last."""
     rows = connection.rows(
         "SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
         "WHERE i.inhparent = to_regclass('impressions')"
@@ -111,161 +89,152 @@ def listed(connection: Connection) -> list[Partition]:
     return sorted(found, key=lambda one: (one.end is None, one.start))
 
 
-def make(connection: Connection, name: str, bounds: str) -> None:
-    """Make the three tables of a partition and attach them; nobody who reads or writes waits for more than the
-    attaching of empty tables."""
+def create(connection: Connection, name: str, bounds: str) -> None:
+    """Create the three tables of a partition, then attach them, which takes a moment while they are empty."""
     tables = [f"CREATE TABLE {table}_{name} (LIKE {table} INCLUDING DEFAULTS INCLUDING STORAGE)" for table in KEYS]
-    connection.run("; ".join((*tables, *attaching(name, bounds))))
-
-
-def attaching(name: str, bounds: str) -> list[str]:
-    """What makes the tables of that name, which are there, a partition."""
-    statements = []
     for table in KEYS:
-        statements += [index.format(leaf=f"{table}_{name}") for index in _INDEXES[table]]
-        statements.append(f"ALTER TABLE {table} ATTACH PARTITION {table}_{name} {bounds}")
-    return statements
+        tables += [index.format(leaf=f"{table}_{name}") for index in _INDEXES[table]]
+        tables.append(f"ALTER TABLE {table} ATTACH PARTITION {table}_{name} {bounds}")
+    connection.run("; ".join(tables))
 
 
-def lay_out(connection: Connection, now: float) -> None:
-    """Make the log of a new store partitioned; its tables are empty."""
+def create_partitioned(connection: Connection, now: float) -> None:
+    """Replace the empty log tables of a new store by partitioned ones."""
     for table, key in KEYS.items():
-        # Ids are compared byte by byte, whatever the order of words is in the language of the database.
+        # Collation C compares ids byte by byte, whatever the language of the database is.
         connection.run(
             f'ALTER TABLE {table} ALTER COLUMN {key} TYPE TEXT COLLATE "C"; '
             f"ALTER TABLE {table} RENAME TO {table}_plain; "
             f"CREATE TABLE {table} (LIKE {table}_plain INCLUDING DEFAULTS INCLUDING STORAGE) "
             f"PARTITION BY RANGE ({key}); DROP TABLE {table}_plain"
         )
-    make(connection, REST, "DEFAULT")
+    create(connection, REST, "DEFAULT")
     first = now // HOUR * HOUR
-    _make_from(connection, first, (first // 86400 + 2) * 86400)
+    _create_from(connection, first, (first // 86400 + 2) * 86400)
 
 
-def _make_from(connection: Connection, start: float, end: float) -> None:
+def _create_from(connection: Connection, start: float, end: float) -> None:
     name = time.strftime("%Y%m%d%H", time.gmtime(start))
-    make(connection, name, f"FOR VALUES FROM ('{edge(start)}') TO ('{edge(end)}')")
+    create(connection, name, f"FOR VALUES FROM ('{time_prefix(start)}') TO ('{time_prefix(end)}')")
 
 
-def tend(database: Database, now: float, retention_days: float, until: float = math.inf) -> int:
-    """Make the partitions that will be needed, drop those that are past retention; how many were dropped. What was made
-    after `until` stays whatever its age: it is not archived yet."""
+def maintain(database: Database, now: float, retention_days: float, until: float = math.inf) -> int:
+    """Create the partitions that will be needed and drop those past retention; return how many were dropped.
+
+    Rows made after `until` stay whatever their age: they are not archived yet.
+    """
     if isinstance(database, SQLite):
         return 0
-    connection = database.connect(hurried=False)
+    connection = database.connect(time_limits=False)
     try:
-        make_ahead(connection, now, hours(retention_days))
+        create_ahead(connection, now, hours(retention_days))
         return drop_old(connection, min(now - retention_days * 86400, until)) if retention_days else 0
     finally:
         connection.close()
 
 
-def make_ahead(connection: Connection, now: float, length: int) -> int:
-    """Make partitions of `length` hours until there are enough for a while; how many were made."""
+def create_ahead(connection: Connection, now: float, length: int) -> int:
+    """Create partitions of `length` hours until there are enough for a while; return how many were created."""
     made = 0
     try:
-        while _make_next(connection, now, length):
+        while _create_next(connection, now, length):
             made += 1
-    except Retryable:  # somebody changes the tables, or reads the rest: the next time will do
+    except Retryable:  # the tables are in use: try the next time
         pass
     except StoreUnavailable as error:
-        logger.warning("no partition could be made, so lists go to the tables of the rest: %s", error)
+        logger.warning("no partition could be created, so impressions are stored in impressions_rest: %s", error)
     return made
 
 
 def _last(connection: Connection) -> float:
-    """When the partitions there are end; never, where the log is one table."""
-    found = listed(connection)
-    return max((moment(one.end) for one in found if one.end), default=0.0 if found else math.inf)
+    """Return when the last partition ends."""
+    found = list_partitions(connection)
+    return max((prefix_time(one.end) for one in found if one.end), default=0.0)
 
 
-def _make_next(connection: Connection, now: float, length: int) -> bool:
+def _create_next(connection: Connection, now: float, length: int) -> bool:
     enough = now + HOUR * max(AHEAD, 2 * length)
     if _last(connection) >= enough:
         return False
-    with alone(connection, "SHARE UPDATE EXCLUSIVE"):
-        # The server looks through all of the rest for rows of the new one, and keeps others from it meanwhile.
-        connection.run(f"SET LOCAL statement_timeout = {LONGEST_SCAN}")
+    with locked(connection, "SHARE UPDATE EXCLUSIVE"):
+        # The server scans the rest for rows of the new partition, and locks it meanwhile.
+        connection.run(f"SET LOCAL statement_timeout = {ATTACH_TIMEOUT}")
         last = _last(connection)
-        if last >= enough:  # another process was quicker
+        if last >= enough:  # another process was faster
             return False
-        start = last if last > now else (now // HOUR + 1) * HOUR  # what came meanwhile lies in the rest, and stays
-        while _taken(connection, start, start + length * HOUR):  # by clocks that are ahead
+        start = last if last > now else (now // HOUR + 1) * HOUR  # what came meanwhile stays in the rest
+        while _in_rest(connection, start, start + length * HOUR):  # a clock is ahead
             start += length * HOUR
-        _make_from(connection, start, start + length * HOUR)
+        _create_from(connection, start, start + length * HOUR)
         return True
 
 
-def _taken(connection: Connection, start: float, end: float) -> bool:
-    """Whether there are rows in the rest that a partition would have to hold."""
+def _in_rest(connection: Connection, start: float, end: float) -> bool:
+    """Return whether the rest has rows that a partition would have to hold."""
     inside = [f"(SELECT 1 FROM {table}_{REST} WHERE {key} >= ? AND {key} < ? LIMIT 1)" for table, key in KEYS.items()]
-    bounds = (edge(start), edge(end)) * len(KEYS)
+    bounds = (time_prefix(start), time_prefix(end)) * len(KEYS)
     return bool(connection.rows(f"SELECT 1 WHERE EXISTS {' OR EXISTS '.join(inside)}", *bounds))
 
 
 def drop_old(connection: Connection, before: float) -> int:
-    """Drop partitions whose lists were all made `before` that time and whose outcomes snapshots cover; how many."""
+    """Drop partitions that end `before` a time and whose outcomes are in snapshots; return how many."""
     dropped = 0
-    with suppress(Retryable):  # somebody reads the whole log: the next time will do
-        old = [one for one in _past(connection, before) if covered(connection, one)]
-        for at in range(0, len(old), TOGETHER):
-            dropped += _drop(connection, old[at : at + TOGETHER])
+    with suppress(Retryable):  # the log is being read: try the next time
+        old = [one for one in _ended(connection, before) if is_covered(connection, one)]
+        for at in range(0, len(old), DROPS):
+            dropped += _drop(connection, old[at : at + DROPS])
     return dropped
 
 
 def _drop(connection: Connection, some: Sequence[Partition]) -> int:
-    for wait in WAITS:
+    for wait in DROP_WAITS:
         try:
-            with alone(connection, "ACCESS EXCLUSIVE", wait):
-                # Looked at once more, now that nobody else writes.
-                free = [one for one in some if covered(connection, one)]
-                if free:
-                    tables = [one.table(table) for one in free for table in KEYS]
+            with locked(connection, "ACCESS EXCLUSIVE", wait):
+                # Checked again, now that no process writes.
+                unused = [one for one in some if is_covered(connection, one)]
+                if unused:
+                    tables = [one.table(table) for one in unused for table in KEYS]
                     connection.run(f"DROP TABLE {', '.join(tables)}")
-                return len(free)
+                return len(unused)
         except Retryable:
             time.sleep(PAUSE)
     raise Retryable("the log is in use")
 
 
-def covered(connection: Connection, one: Partition) -> bool:
-    """Whether nothing of a partition is needed any more: replay starts at the snapshots."""
+def is_covered(connection: Connection, one: Partition) -> bool:
+    """Return whether snapshots contain all outcomes of a partition, and no impression in it is open."""
     if connection.rows(f"SELECT 1 FROM {one.table('impressions')} WHERE open = 1 LIMIT 1"):
         return False
-    last = f"(SELECT MAX(o.seq) FROM {one.table('outcomes')} o WHERE o.ranker = r.name)"  # one look at the index each
+    last = f"(SELECT MAX(o.seq) FROM {one.table('outcomes')} o WHERE o.ranker = r.name)"
     kept = "SELECT 1 FROM rankers r LEFT JOIN snapshots s ON s.ranker = r.name"
     kept = f"{kept} WHERE {last} >= COALESCE(s.seq, 0) LIMIT 1"
     return not connection.rows(kept)
 
 
-def by_row(connection: Connection, before: float) -> list[str]:
-    """The tables of impressions in which what was made `before` that time is deleted row by row: those that go as a
-    whole are left to that, unless something in them must stay, or they are so long that what is in them would stay for
-    much longer than it should: they were made under a longer retention."""
-    found = [] if connection.whole else listed(connection)
-    if not found:
+def tables_to_sweep(connection: Connection, before: float) -> list[str]:
+    """Return the tables of impressions in which old rows are deleted one by one, because they cannot be dropped soon:
+    something in them must stay, or they are much longer than the retention asks for."""
+    if not connection.partitioned:
         return ["impressions"]
-    rows = [one for one in _past(connection, before) if not covered(connection, one)]
+    found = list_partitions(connection)
+    rows = [one for one in _ended(connection, before) if not is_covered(connection, one)]
     late = before + 2 * HOUR * hours((time.time() - before) / 86400)
-    kept = [one for one in found if one.name in (REST, LEGACY)]
-    kept += [one for one in found if one.end and one.start < edge(before) and one.end > edge(late)]
+    kept = [one for one in found if one.name == REST]
+    kept += [one for one in found if one.end and one.start < time_prefix(before) and one.end > time_prefix(late)]
     return [one.table("impressions") for one in dict.fromkeys((*kept, *rows))]
 
 
-def _past(connection: Connection, before: float) -> list[Partition]:
-    return [one for one in listed(connection) if one.end is not None and one.end <= edge(before)]
+def _ended(connection: Connection, before: float) -> list[Partition]:
+    return [one for one in list_partitions(connection) if one.end is not None and one.end <= time_prefix(before)]
 
 
 @contextmanager
-def alone(connection: Connection, mode: str, wait: int = WAIT) -> Iterator[None]:
-    """A transaction that holds the tables of the log in a mode in which others cannot change or, `ACCESS EXCLUSIVE`,
-    use them. `Retryable` if that would mean to wait for more than so many ms: others wait behind whoever waits, and
-    they answer requests.
-
-    Those who add an event go from `impressions` on to the others, those who learn the other way. So, with the first
-    table locked, somebody may hold the last and wait for the first: then it is let go at once."""
+def locked(connection: Connection, mode: str, wait: int = LOCK_WAIT) -> Iterator[None]:
+    """A transaction that locks the tables of the log; `Retryable` after `wait` ms, since requests queue behind it."""
     first, *others = KEYS
     with connection.transaction():
         connection.run(f"SET LOCAL lock_timeout = {wait}; LOCK TABLE ONLY {first} IN {mode} MODE")
-        connection.run(f"SET LOCAL lock_timeout = {SECOND}; LOCK TABLE ONLY {', ONLY '.join(others)} IN {mode} MODE")
+        connection.run(
+            f"SET LOCAL lock_timeout = {NEXT_LOCK_WAIT}; LOCK TABLE ONLY {', ONLY '.join(others)} IN {mode} MODE"
+        )
         yield

@@ -1,7 +1,8 @@
-"""SQLite: a file on this machine, for any number of processes of it, in WAL mode."""
+"""SQLite: a file in WAL mode that any number of processes of one machine share."""
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import threading
 import time
@@ -12,23 +13,23 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rankloop.service.errors import StoreUnavailable
-from rankloop.service.storage.database import Appended, Connection, Contended, Database, Retryable, Row
+from rankloop.service.storage.database import Connection, Contended, Database, Insert, Retryable, Row, Size
 
 T = TypeVar("T")
-NAP = 0.0003  # seconds between tries for the write lock
-BUSY_SECONDS = 1.0  # how long a writer waits for another process's transaction before it looks who still wants it
-READ_SECONDS = 2.0  # how long a reader waits: only while the log is being emptied, or recovered after a crash
-COPY_EVERY = 4 * 2**20  # bytes of write-ahead log after which they are copied into the file
-LARGE_LOG = 32 * 2**20  # bytes of write-ahead log that are worth emptying it
-EMPTY_SECONDS = 0.05  # how long to wait for readers to finish before that
-EMPTY_TRIES = 20  # to empty the log on demand, with as much time for writers in between: 2 seconds at most
-FAR_TOO_LARGE = 32768  # pages of log after which whoever commits copies it himself: the thread that should is gone
+RETRY_SECONDS = 0.0003  # between tries for the write lock
+BUSY_SECONDS = 1.0  # how long a writer waits for another process's transaction
+READ_SECONDS = 2.0  # how long a reader waits: only while the write-ahead log is truncated, or recovered after a crash
+CHECKPOINT_BYTES = 4 * 2**20  # of write-ahead log that are copied into the file together
+TRUNCATE_BYTES = 32 * 2**20  # size of the write-ahead log from which on it is truncated
+TRUNCATE_SECONDS = 0.05  # how long a truncation waits for readers
+TRUNCATE_TRIES = 20  # with as much time for writers in between: 2 seconds at most
+AUTO_CHECKPOINT = 32768  # pages after which a commit checkpoints by itself: the thread that should do it has died
 
 
 class SQLiteConnection(Connection):
-    """Writes; every transaction takes the write lock first."""
+    """A connection that writes; every transaction takes the write lock first."""
 
-    _nap = 0  # milliseconds for which SQLite itself waits for a lock; `_begin` waits better
+    _busy_timeout = 0  # milliseconds for which SQLite itself waits for a lock; `_begin` waits better
 
     def __init__(self, path: Path) -> None:
         self._path, self._durable = path, True
@@ -37,12 +38,12 @@ class SQLiteConnection(Connection):
             self._raw.execute("PRAGMA journal_mode = WAL")
             self._raw.execute("PRAGMA synchronous = FULL")
             self._raw.execute("PRAGMA secure_delete = ON")  # deleted rows are overwritten, whatever the build's default
-            self._raw.execute(f"PRAGMA wal_autocheckpoint = {FAR_TOO_LARGE}")
-            self._raw.execute(f"PRAGMA busy_timeout = {self._nap}")
+            self._raw.execute(f"PRAGMA wal_autocheckpoint = {AUTO_CHECKPOINT}")
+            self._raw.execute(f"PRAGMA busy_timeout = {self._busy_timeout}")
         except sqlite3.Error as error:
-            raise self._sorted(error) from None
+            raise self._classified(error) from None
 
-    def by(self, index: str) -> str:
+    def index_hint(self, index: str) -> str:
         return f" INDEXED BY {index}"
 
     def run(self, sql: str, *parameters: Any) -> int:
@@ -54,13 +55,13 @@ class SQLiteConnection(Connection):
     def many(self, sql: str, parameters: Sequence[Sequence[Any]]) -> int:
         return self._raw.executemany(sql, parameters).rowcount
 
-    def append(self, what: Appended, values: Sequence[Sequence[Any]]) -> int:
-        return self._raw.executemany(what.sql, values).rowcount
+    def append(self, insert: Insert, values: Sequence[Sequence[Any]]) -> int:
+        return self._raw.executemany(insert.sql, values).rowcount
 
     @contextmanager
     def transaction(self, durable: bool = True, wait: bool = True) -> Iterator[None]:
         try:
-            self._choose(durable)
+            self._set_durable(durable)
             self._begin(wait)
             yield
             self._raw.execute("COMMIT")
@@ -68,40 +69,35 @@ class SQLiteConnection(Connection):
             with suppress(sqlite3.Error):  # after a full disk there may be nothing left to roll back
                 self._raw.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error):
-                raise self._sorted(error) from error
+                raise self._classified(error) from error
             raise
 
-    def _choose(self, durable: bool) -> None:
-        """Whether the next commit waits for the disk; SQLite wants it said outside of transactions.
-
-        A commit appends to the write-ahead log. FULL then calls fsync on that file, and fsync is about a file, not
-        about a write: what earlier commits of any process have left in the system's memory goes to the disk with it.
-        So an event on the disk has its impression there, too, though nobody waited for that. NORMAL, not OFF, for the
-        others: both leave a commit to the system, but with OFF the log would be copied into the file without an fsync
-        on either side, and a power cut at that moment could damage what was durable long ago.
-        """
+    def _set_durable(self, durable: bool) -> None:
+        """Choose whether the next commit waits for the disk."""
+        # FULL calls fsync on the write-ahead log, which takes along earlier commits of any process.
+        # NORMAL, not OFF: with OFF a power cut during a checkpoint could damage what was durable long ago.
         if durable != self._durable:
             self._raw.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             self._durable = durable
 
     def _begin(self, wait: bool) -> None:
-        """Take the write lock. SQLite's own waiting doubles its naps up to 100 ms; commits take a fraction of one."""
-        patience = time.monotonic() + BUSY_SECONDS
+        """Take the write lock. SQLite itself sleeps up to 100 ms between tries; commits take less than 1 ms."""
+        deadline = time.monotonic() + BUSY_SECONDS
         while True:
             try:
                 self._raw.execute("BEGIN IMMEDIATE")
                 return
             except sqlite3.OperationalError as error:
-                if "locked" not in str(error) or time.monotonic() > patience:
+                if "locked" not in str(error) or time.monotonic() > deadline:
                     raise
                 if not wait:
-                    raise Contended("someone else writes") from None
-                time.sleep(NAP)
+                    raise Contended("another process writes") from None
+                time.sleep(RETRY_SECONDS)
 
     def close(self) -> None:
         self._raw.close()
 
-    def _sorted(self, error: sqlite3.Error) -> Exception:
+    def _classified(self, error: sqlite3.Error) -> Exception:
         if isinstance(error, sqlite3.OperationalError | sqlite3.DatabaseError) and not isinstance(
             error, sqlite3.IntegrityError | sqlite3.ProgrammingError
         ):
@@ -113,9 +109,9 @@ class SQLiteConnection(Connection):
 
 
 class SQLiteReader(SQLiteConnection):
-    """Reads without the write lock: WAL gives every transaction the state of its start."""
+    """A connection that reads without the write lock: every transaction sees the state of its start."""
 
-    _nap = int(READ_SECONDS * 1000)
+    _busy_timeout = int(READ_SECONDS * 1000)
 
     @contextmanager
     def transaction(self, durable: bool = True, wait: bool = True) -> Iterator[None]:  # noqa: ARG002
@@ -123,40 +119,35 @@ class SQLiteReader(SQLiteConnection):
             self._raw.execute("BEGIN")
             yield
         except sqlite3.Error as error:
-            raise self._sorted(error) from error
+            raise self._classified(error) from error
         finally:
             with suppress(sqlite3.Error):
                 self._raw.execute("ROLLBACK")
 
 
-class LogCopier(SQLiteReader):
-    """Copies the write-ahead log into the file, beside whoever writes: a copy of 4 MB takes milliseconds and two
-    fsyncs, which a commit that does it itself would have to wait for."""
+class Checkpointer(SQLiteReader):
+    """Copies the write-ahead log into the file, so that no commit has to wait for that."""
 
-    _nap = int(EMPTY_SECONDS * 1000)
+    _busy_timeout = int(TRUNCATE_SECONDS * 1000)
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._log = path.with_name(f"{path.name}-wal")
         self._copied = 0
 
-    def copy(self) -> None:
-        """Copy what has come since the last time if that is much, and empty the log if it has become large.
-
-        SQLite starts it anew by itself only when nobody reads or writes for a moment; in traffic it would grow.
-        """
+    def checkpoint(self) -> None:
+        """Copy what has come since the last time if that is much, and truncate the log if it has become large."""
         size = self._log.stat().st_size
-        if size - self._copied < COPY_EVERY:
+        if size - self._copied < CHECKPOINT_BYTES:
             self._copied = min(self._copied, size)
             return
         busy, logged, copied = self._raw.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        # A checkpoint that truncates makes writers wait for readers. One that reads an older state (a backup) would
-        # cost them EMPTY_SECONDS every 4 MB until it ends.
-        if size > LARGE_LOG and not busy and copied == logged:  # both counts are -1 if another process copies
-            self.empty()
+        # A truncation makes writers wait for readers of an older state (a backup), so only once all is copied.
+        if size > TRUNCATE_BYTES and not busy and copied == logged:  # both counts are -1 if another process copies
+            self.truncate()
         self._copied = self._log.stat().st_size
 
-    def empty(self) -> bool:
+    def truncate(self) -> bool:
         """Copy the whole log and truncate it; False if a reader or a writer was in the way."""
         busy, _, _ = self._raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         return not busy
@@ -169,13 +160,13 @@ def _remedy(text: str) -> str:
         return "give the service the right to write to the file and its folder"
     if "unable to open" in text:
         return "check that the folder exists and may be written to"
-    return "check the file; `sqlite3 FILE 'PRAGMA integrity_check'` tells whether it is whole"
+    return "check the file; `sqlite3 FILE 'PRAGMA integrity_check'` shows whether it is intact"
 
 
 class SQLite(Database):
-    """A file, and the connections that threads keep to it for reading."""
+    """A file, with one reading connection per thread."""
 
-    at_once = True  # a commit that need not reach the disk is a copy into the system's memory: some 60 µs
+    fast_commits = True  # a commit that does not wait for the disk takes some 60 µs
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -183,11 +174,13 @@ class SQLite(Database):
         self._local = threading.local()
         self._lock = threading.Lock()
         self._readers: weakref.WeakSet[Connection] = weakref.WeakSet()
-        self._copier: LogCopier | None = None
+        self._checkpointer: Checkpointer | None = None
 
-    def connect(self, hurried: bool = True) -> Connection:  # noqa: ARG002
+    def connect(self, time_limits: bool = True) -> Connection:  # noqa: ARG002
         if not self.path.parent.is_dir():
-            raise StoreUnavailable(f"{self.path.parent} is not a folder; create it, or choose another one for --store")
+            raise StoreUnavailable(
+                f"{self.path.parent} is not a folder; create it, or choose another folder for --store"
+            )
         return SQLiteConnection(self.path)
 
     def read(self, query: Callable[[Connection], T]) -> T:
@@ -201,12 +194,12 @@ class SQLite(Database):
                 with connection.transaction():
                     return query(connection)
             except Retryable as error:
-                self.forget()
+                self.close_thread()
                 if last:
                     raise StoreUnavailable(f"the store cannot be read ({error}); it will be tried again") from None
         raise AssertionError("unreachable")
 
-    def forget(self) -> None:
+    def close_thread(self) -> None:
         connection: Connection | None = getattr(self._local, "connection", None)
         if connection is not None:
             self._local.connection = None
@@ -214,28 +207,35 @@ class SQLite(Database):
                 connection.close()
 
     def close(self) -> None:
-        self.forget()
+        self.close_thread()
         with self._lock:
             readers = list(self._readers)
-        for connection in (*readers, self._copier):
+        for connection in (*readers, self._checkpointer):
             if connection is not None:
-                with suppress(Exception):  # one that reads at this moment ends with its thread
+                with suppress(Exception):  # one that is reading ends with its thread
                     connection.close()
 
-    def empty_log(self) -> bool:
-        copier = LogCopier(self.path)
+    def truncate_log(self) -> bool:
+        checkpointer = Checkpointer(self.path)
         try:
-            for _ in range(EMPTY_TRIES):
+            for _ in range(TRUNCATE_TRIES):
                 with suppress(sqlite3.Error):
-                    if copier.empty():
+                    if checkpointer.truncate():
                         return True
-                time.sleep(EMPTY_SECONDS)  # writers go on in between
+                time.sleep(TRUNCATE_SECONDS)  # writers continue in between
             return False
         finally:
-            copier.close()
+            checkpointer.close()
+
+    def size(self) -> Size:
+        used = 0
+        for end in ("", "-wal", "-shm"):
+            with suppress(OSError):  # the log comes and goes
+                used += self.path.with_name(self.path.name + end).stat().st_size
+        return Size(used, shutil.disk_usage(self.path.parent).free)
 
     def vacuum(self) -> None:
-        """Rewrite the file without unused space; nobody else can write meanwhile."""
+        """Rewrite the file without unused space; other processes cannot write meanwhile."""
         connection = SQLiteConnection(self.path)
         try:
             connection.run("VACUUM")
@@ -243,10 +243,10 @@ class SQLite(Database):
             raise StoreUnavailable(f"{self.path}: {error}; {_remedy(str(error))}") from None
         finally:
             connection.close()
-        self.empty_log()
+        self.truncate_log()
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         with suppress(OSError, sqlite3.Error, StoreUnavailable, Retryable):  # the next time will do
-            if self._copier is None:
-                self._copier = LogCopier(self.path)
-            self._copier.copy()
+            if self._checkpointer is None:
+                self._checkpointer = Checkpointer(self.path)
+            self._checkpointer.checkpoint()

@@ -1,9 +1,7 @@
-"""One thread that writes, and commits whatever has gathered since the last commit in one transaction.
+"""The writer of a process: one thread that commits all waiting writes in one transaction (group commit).
 
-A request waits for its commit, so what was answered stays; many requests share a commit, so waiting is short. What
-must be on the disk before it is answered and what need not be are committed apart, the latter first: a list does not
-wait for somebody's feedback to reach the disk. Errors are sorted here: what passes by itself is tried again, what does
-not is told to those who wait.
+A request waits for its commit, so acknowledged data stays. Impressions, which need not be on the disk before they are
+answered, are committed first and apart from feedback, which must be. Temporary errors are retried here.
 """
 
 from __future__ import annotations
@@ -15,60 +13,63 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 from rankloop.core.errors import RankloopError
 from rankloop.service.errors import StoreSlow, StoreUnavailable
-from rankloop.service.storage import log
+from rankloop.service.storage import events, impressions
 from rankloop.service.storage.database import Connection, Contended, Database, Retryable
-from rankloop.service.storage.log import NewEvent, NewImpression, Receipts, Stored
+from rankloop.service.storage.events import NewEvent, Receipts
+from rankloop.service.storage.impressions import NewImpression, StoredAnswer
 
 T = TypeVar("T")
-BATCH = 256  # requests a commit at most
-PAUSE = 0.02  # seconds between tries
-PATIENCE = 3.0  # seconds of trouble for which everyone waits; feedback has a little more
-TEND_EVERY = 0.25  # seconds between looks at what the database wants seen to
-MOST = 4096  # writes that may wait
-KEPT = 100_000  # commits that nobody has counted yet
-MOST_BYTES = 64 * 2**20  # what they may hold together
+BATCH = 256  # requests per commit at most
+PAUSE = 0.02  # seconds between attempts
+PATIENCE = 3.0  # seconds of failed attempts after which writes fail
+MAINTAIN_EVERY = 0.25  # seconds
+MAX_WAITING = 4096  # writes
+MAX_BYTES = 64 * 2**20  # of waiting writes
+KEPT = 100_000  # commits that the metrics have not counted yet
 SLOW = 0.02  # seconds of a commit in the event loop after which the thread writes
-LONGER = 10.0  # for so many seconds
-OVERHEAD = 1024  # bytes that a write takes beside what it carries
+SLOW_FOR = 10.0  # for so many seconds
+OVERHEAD = 1024  # bytes that a write takes beside its payload
+BATCH_SECONDS = 0.02  # per transaction of `in_batches`
+LEAST_ROWS, FIRST_ROWS, MOST_ROWS = 50, 200, 5000  # per transaction of `in_batches`
 
 
 class Write(Generic[T]):
-    """Something to write, and the future that tells when it is done: of threads, or of an event loop."""
+    """A write with the future of its result: of threads, or of an event loop."""
 
     def __init__(self, kind: str, payload: Any, loop: asyncio.AbstractEventLoop | None = None, size: int = 0) -> None:
         self.kind, self.payload, self.loop, self.size = kind, payload, loop, size + OVERHEAD
-        self.future: Future[T] = _NOBODY if loop else Future()
+        self.future: Future[T] = _NO_FUTURE if loop else Future()
         self.waiter: asyncio.Future[T] | None = loop.create_future() if loop else None
-        self.begun = False  # the writer has it
-        self.abandoned = False  # whoever waited has gone: do not write, or take it back
+        self.begun = False  # the writer has started it
+        self.abandoned = False  # the caller has given up: do not write, or undo it
 
     @property
-    def hasty(self) -> bool:
-        """Whether somebody looks at a page that is not there yet: a list, or what one needs, but not feedback."""
+    def latency_sensitive(self) -> bool:
+        """Whether a user waits for a page: for an impression or another request, not for feedback."""
         return self.kind == "impression" or (self.kind == "work" and self.loop is not None)
 
     async def done(self, timeout: float | None = None) -> T:
-        """Wait for it in the event loop it was made for; TimeoutError after `timeout` seconds."""
+        """Wait for the result in its event loop; TimeoutError after `timeout` seconds."""
         assert self.loop is not None
         assert self.waiter is not None
-        watch = None if timeout is None else self.loop.call_later(timeout, _settle, self.waiter, None, TimeoutError())
+        timer = None if timeout is None else self.loop.call_later(timeout, _resolve, self.waiter, None, TimeoutError())
         try:
             return await self.waiter
         finally:
-            if watch is not None:
-                watch.cancel()
+            if timer is not None:
+                timer.cancel()
 
 
-_NOBODY: Future[Any] = Future()
+_NO_FUTURE: Future[Any] = Future()
 
 
-def _settle(waiter: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+def _resolve(waiter: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
     if waiter.done():
         return
     if error is None:
@@ -77,13 +78,13 @@ def _settle(waiter: asyncio.Future[Any], result: Any, error: BaseException | Non
         waiter.set_exception(error)
 
 
-def _settle_all(settled: list[tuple[asyncio.Future[Any], Any, BaseException | None]]) -> None:
-    for waiter, result, error in settled:
-        _settle(waiter, result, error)
+def _resolve_all(resolved: list[tuple[asyncio.Future[Any], Any, BaseException | None]]) -> None:
+    for waiter, result, error in resolved:
+        _resolve(waiter, result, error)
 
 
-def tell(writes: Sequence[Write[Any]], results: Sequence[Any], error: BaseException | None = None) -> None:
-    """Tell everyone who waits; an event loop is woken once for all of its own."""
+def complete(writes: Sequence[Write[Any]], results: Sequence[Any], error: BaseException | None = None) -> None:
+    """Set the results of writes; an event loop is woken once for all of its own."""
     by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any, BaseException | None]]] = {}
     for write, result in zip(writes, results, strict=True):
         if write.loop is not None and write.waiter is not None:
@@ -92,9 +93,9 @@ def tell(writes: Sequence[Write[Any]], results: Sequence[Any], error: BaseExcept
             write.future.set_result(result)
         else:
             write.future.set_exception(error)
-    for loop, settled in by_loop.items():
-        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
-            loop.call_soon_threadsafe(_settle_all, settled)
+    for loop, resolved in by_loop.items():
+        with contextlib.suppress(RuntimeError):  # the loop has closed
+            loop.call_soon_threadsafe(_resolve_all, resolved)
 
 
 class Writer:
@@ -103,19 +104,18 @@ class Writer:
     Parameters
     ----------
     database
-        Where to.
+        The store.
     kinds
         Learner name -> "clicks" or "grades".
     on_error
-        Called with a word for each failure of the store; what a caller is refused for is none.
+        Called with the kind of each failure of the store; refused requests are not failures.
     clock
-        Time of day, in seconds; tests move it.
+        Time in seconds; tests replace it.
     all_durable
-        Whether an impression, too, is on the disk before it is answered. Everything else always is.
+        Whether impressions, too, are on the disk before they are answered. Everything else always is.
     stalled_after
-        Seconds after which a commit that does not end, or does not succeed, shows that the store is away: impressions,
-        and what else an event loop waits for, are refused at once then, except for one that finds out whether it is
-        back. So lists are late once, not for as long as that lasts.
+        Seconds without a successful commit after which latency-sensitive writes are refused at once, except for one
+        that tests whether the store is back.
     """
 
     def __init__(
@@ -129,50 +129,48 @@ class Writer:
     ) -> None:
         self.database, self.kinds, self.clock, self.all_durable = database, kinds, clock, all_durable
         self._on_error = on_error
-        self.commits: deque[tuple[int, float]] = deque(maxlen=KEPT)  # (writes, seconds), for whoever counts them
+        self.commits: deque[tuple[int, float]] = deque(maxlen=KEPT)  # (writes, seconds), for the metrics
         self._queue: queue.SimpleQueue[Write[Any] | None] = queue.SimpleQueue()
         self._waiting, self._bytes, self._counting = 0, 0, threading.Lock()
         self._connection: Connection | None = None
-        self._here: Connection | None = None  # of the event loop
-        self._gathered: dict[asyncio.AbstractEventLoop, list[Write[Stored]]] = {}
+        self._loop_connection: Connection | None = None
+        self._gathered: dict[asyncio.AbstractEventLoop, list[Write[StoredAnswer]]] = {}
         self._slow_until = 0.0  # monotonic
         self._stalled_after, self._since = stalled_after, math.inf  # when the commit under way began, monotonic
-        self._trouble = math.inf  # since when nothing could be written, monotonic
-        self._committed = time.monotonic()  # when something last was
+        self._failing_since = math.inf  # monotonic
+        self._committed = time.monotonic()  # of the last commit
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="rankloop-writer", daemon=True)
         self._thread.start()
-        self._tending = threading.Thread(target=self._tend, name="rankloop-tend", daemon=True)
-        self._tending.start()
+        self._maintaining = threading.Thread(target=self._maintain, name="rankloop-store", daemon=True)
+        self._maintaining.start()
 
-    def impression(self, new: NewImpression, loop: asyncio.AbstractEventLoop | None = None) -> Write[Stored]:
+    def impression(self, new: NewImpression, loop: asyncio.AbstractEventLoop | None = None) -> Write[StoredAnswer]:
         """Append an impression."""
-        write: Write[Stored] = Write("impression", new, loop, len(new.body) + len(new.answer) + len(new.shown))
-        if loop is None or self.all_durable or not self.database.at_once or time.monotonic() < self._slow_until:
+        write: Write[StoredAnswer] = Write("impression", new, loop, len(new.body) + len(new.answer) + len(new.shown))
+        if loop is None or self.all_durable or not self.database.fast_commits or time.monotonic() < self._slow_until:
             return self._put(write)
         gathered = self._gathered.get(loop)
         if gathered is None:
-            self._gathered = {loop: [write]}  # those of a loop that has closed wait for nothing any more
-            loop.call_soon(self._write_here, loop)
+            self._gathered = {loop: [write]}  # writes of a closed loop are dropped
+            loop.call_soon(self._write_in_loop, loop)
         else:
             gathered.append(write)
         return write
 
     def events(self, new: Sequence[NewEvent], loop: asyncio.AbstractEventLoop | None = None) -> Write[Receipts]:
-        """Append events, all of one request."""
+        """Append the events of one request."""
         return self._put(Write("events", list(new), loop, sum(len(one.body) for one in new)))
 
     def run(self, work: Callable[[Connection], T], loop: asyncio.AbstractEventLoop | None = None) -> Write[T]:
-        """Do anything else in a transaction. An error that `work` raises undoes what it did and is its answer.
+        """Run `work` in a transaction. An error that it raises undoes its changes and is its result.
 
-        `work` may be carried out more than once: if a COMMIT is not acknowledged, nobody knows whether it took place,
-        and `work` is run again. So it must find out what an earlier run has done (`operations._shared.Action`), or do
-        no harm if it is done twice.
+        `work` must be idempotent: if a COMMIT is not acknowledged, it is run again.
         """
         return self._put(Write("work", work, loop))
 
     def do(self, work: Callable[[Connection], T], timeout: float = 30.0) -> T:
-        """The same, and wait for it."""
+        """Run `work` in a transaction, as `run` does, and wait for its result."""
         write = self.run(work)
         found: Future[T] = write.future
         try:
@@ -183,19 +181,19 @@ class Writer:
             write.abandoned = True
             if write.begun:
                 raise StoreSlow(
-                    f"the store has not answered for {timeout:g} seconds; what was asked for may still happen: "
-                    "look before you ask again"
+                    f"the store has not answered for {timeout:g} seconds; the change may still happen: "
+                    "check before you repeat it"
                 ) from None
             raise StoreUnavailable(f"the store has been busy for {timeout:g} seconds; try again") from None
 
     @property
     def silence(self) -> float:
-        """Seconds since the store last took something. Every process writes its heartbeat once per second or so."""
+        """Seconds since the last commit. Every process writes its heartbeat about once per second."""
         return time.monotonic() - self._committed
 
     def dead_threads(self) -> list[str]:
-        """The names of its threads that have ended though it was not closed."""
-        threads = [] if self._closing.is_set() else [self._thread, self._tending]
+        """Return the names of threads that have ended though the writer was not closed."""
+        threads = [] if self._closing.is_set() else [self._thread, self._maintaining]
         return [thread.name for thread in threads if not thread.is_alive()]
 
     def close(self) -> None:
@@ -204,37 +202,40 @@ class Writer:
             self._closing.set()
             self._queue.put(None)
         self._thread.join(timeout=30.0)
-        self._tending.join(timeout=30.0)
-        if self._here is not None:
-            self._here.close()
+        self._maintaining.join(timeout=30.0)
+        if self._loop_connection is not None:
+            self._loop_connection.close()
 
     def _put(self, write: Write[T]) -> Write[T]:
         if self._closing.is_set():
-            tell([write], [None], StoreUnavailable("the service is stopping; send it again to one that runs"))
+            complete([write], [None], StoreUnavailable("the service is stopping; send it again to one that runs"))
             return write
-        if self._waiting and write.hasty and time.monotonic() - min(self._since, self._trouble) > self._stalled_after:
-            tell([write], [None], StoreUnavailable("the store does not answer; try again"))
+        if (
+            self._waiting
+            and write.latency_sensitive
+            and time.monotonic() - min(self._since, self._failing_since) > self._stalled_after
+        ):
+            complete([write], [None], StoreUnavailable("the store does not answer; try again"))
             return write
-        with self._counting:  # without a bound a store that hangs would fill the memory
-            full = self._waiting >= MOST or self._bytes + write.size > MOST_BYTES
+        with self._counting:  # bounds memory while the store hangs
+            full = self._waiting >= MAX_WAITING or self._bytes + write.size > MAX_BYTES
             if not full:
                 self._waiting += 1
                 self._bytes += write.size
         if full:
             self._on_error("full")
-            tell([write], [None], StoreUnavailable(f"{self._waiting} writes wait for the store; try again"))
+            complete([write], [None], StoreUnavailable(f"{self._waiting} writes wait for the store; try again"))
         else:
             self._queue.put(write)
         return write
 
     # -- in the event loop -----------------------------------------------------------------------------------------
 
-    def _write_here(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Commit the impressions that have gathered in a round of the loop, without the thread.
+    def _write_in_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Commit the impressions gathered in one iteration of the loop, without the thread.
 
-        To hand them over costs more than to write them, where a commit does not wait for the disk: the thread would
-        have to ask for the interpreter again after each statement, and the loop is busy with the next requests. What is
-        not plain sailing (someone else writes, an error, a disk that is slow today) is left to the thread.
+        A commit that does not wait for the disk takes less time than to hand it over to a thread. If another process
+        writes, after an error and while the disk is slow, the thread writes.
         """
         writes = [write for write in self._gathered.pop(loop, []) if not write.abandoned]
         if self._closing.is_set() or not writes:
@@ -243,33 +244,33 @@ class Writer:
             return
         start = time.perf_counter()
         try:
-            if self._here is None:
-                self._here = self.database.connect()
-            with self._here.transaction(durable=False, wait=False):
-                results = log.add_impressions(self._here, [write.payload for write in writes])
+            if self._loop_connection is None:
+                self._loop_connection = self.database.connect()
+            with self._loop_connection.transaction(durable=False, wait=False):
+                results = impressions.add_impressions(self._loop_connection, [write.payload for write in writes])
         except Exception as error:
-            if not isinstance(error, Contended) and self._here is not None:
-                self._here.close()
-                self._here = None
+            if not isinstance(error, Contended) and self._loop_connection is not None:
+                self._loop_connection.close()
+                self._loop_connection = None
             for write in writes:
                 self._put(write)
             return
         seconds = time.perf_counter() - start
         if seconds > SLOW:
-            self._slow_until = time.monotonic() + LONGER
+            self._slow_until = time.monotonic() + SLOW_FOR
         self.commits.append((len(writes), seconds))
         for write, result in zip(writes, results, strict=True):
             assert write.waiter is not None
-            _settle(write.waiter, result, None)
+            _resolve(write.waiter, result, None)
 
     # -- the threads -----------------------------------------------------------------------------------------------
 
-    def _tend(self) -> None:
-        while not self._closing.wait(TEND_EVERY):
-            self.database.tend()
-        while self._thread.is_alive():  # what is left may hang, too
-            self._thread.join(TEND_EVERY)
-            self.database.tend()
+    def _maintain(self) -> None:
+        while not self._closing.wait(MAINTAIN_EVERY):
+            self.database.maintain()
+        while self._thread.is_alive():  # the last writes may hang, too
+            self._thread.join(MAINTAIN_EVERY)
+            self.database.maintain()
 
     def _work(self) -> None:
         last = False
@@ -302,27 +303,26 @@ class Writer:
         while writes:
             try:
                 results = self._try(writes, durable)
-                self._trouble, self._committed = math.inf, time.monotonic()
+                self._failing_since, self._committed = math.inf, time.monotonic()
                 break
             except Retryable as error:
                 if not isinstance(error, Contended):
                     self._on_error("passing")
                     self._disconnect()
-                # Counted from the first failure on, over all batches: once it is clear that the store is away, nobody
-                # waits for it any more, and everyone who asks is one more try.
-                self._trouble = min(self._trouble, time.monotonic())
+                # Counted over all batches: while the store is away, each request is one attempt, without waiting.
+                self._failing_since = min(self._failing_since, time.monotonic())
                 writes = [write for write in writes if not write.abandoned]
-                if time.monotonic() - self._trouble > PATIENCE:
+                if time.monotonic() - self._failing_since > PATIENCE:
                     return _fail(writes, StoreUnavailable(f"the store cannot be reached ({error}); try again"))
                 time.sleep(PAUSE)
             except StoreUnavailable as error:
                 self._on_error("unavailable")
                 self._disconnect()
                 return _fail(writes, error)
-            except _Answered as answer:  # it was rolled back with the others: they go without it
-                _fail([answer.write], answer.error)
-                writes = [write for write in writes if write is not answer.write]
-            except Exception as error:  # one of them is at fault: let the others pass
+            except _Refused as refused:  # rolled back with the others, which are repeated without it
+                _fail([refused.write], refused.error)
+                writes = [write for write in writes if write is not refused.write]
+            except Exception as error:  # commit one by one, so that only the faulty one fails
                 self._on_error("unexpected")
                 self._disconnect()
                 if len(writes) == 1:
@@ -332,36 +332,36 @@ class Writer:
                 return None
         if writes:
             self.commits.append((len(writes), time.perf_counter() - start))
-            tell(writes, results)
-            self._take_back([write.payload.id for write in writes if write.abandoned and write.kind == "impression"])
+            complete(writes, results)
+            self._discard([write.payload.id for write in writes if write.abandoned and write.kind == "impression"])
         return None
 
-    def _take_back(self, lost: list[str]) -> None:
-        """Impressions whose answer was given up on while they were written."""
+    def _discard(self, lost: list[str]) -> None:
+        """Delete impressions whose callers gave up while they were written."""
         if lost:
             with contextlib.suppress(Exception), self._connect().transaction(durable=False):
-                log.discard_impressions(self._connect(), lost)
+                impressions.discard_impressions(self._connect(), lost)
 
     def _try(self, writes: list[Write[Any]], durable: bool) -> list[Any]:
         connection = self._connect()
         results: dict[int, Any] = {}
         with connection.transaction(durable):
-            impressions = [write for write in writes if write.kind == "impression"]
-            if impressions:
-                stored = log.add_impressions(connection, [write.payload for write in impressions])
-                results.update({id(write): result for write, result in zip(impressions, stored, strict=True)})
-            events = [write for write in writes if write.kind == "events"]
-            if events:
-                self._add_events(connection, events, results)
+            new = [write for write in writes if write.kind == "impression"]
+            if new:
+                stored = impressions.add_impressions(connection, [write.payload for write in new])
+                results.update({id(write): result for write, result in zip(new, stored, strict=True)})
+            feedback = [write for write in writes if write.kind == "events"]
+            if feedback:
+                self._add_events(connection, feedback, results)
             for write in writes:
                 if write.kind == "work":
-                    results[id(write)] = _answer(write, connection)
+                    results[id(write)] = _run(write, connection)
         return [results[id(write)] for write in writes]
 
     def _add_events(self, connection: Connection, writes: list[Write[Any]], results: dict[int, Any]) -> None:
-        """All events of the batch at once; each request gets the part that is about its own."""
+        """Add all events of the batch at once; each request gets the receipts of its own."""
         together = [event for write in writes for event in write.payload]
-        found = log.add_events(connection, together, self.clock(), self.kinds)
+        found = events.add_events(connection, together, self.clock(), self.kinds)
         at = 0
         for write in writes:
             part = slice(at, at + len(write.payload))
@@ -381,22 +381,46 @@ class Writer:
             self._connection = None
 
 
-class _Answered(Exception):
-    """A piece of work has answered with an error: there is no such ranker, it contradicts what is there, …"""
+class _Refused(Exception):
+    """Work has raised an error that is its result: an unknown ranker, a conflict, …"""
 
     def __init__(self, write: Write[Any], error: RankloopError) -> None:
         super().__init__(str(error))
         self.write, self.error = write, error
 
 
-def _answer(write: Write[Any], connection: Connection) -> Any:
+def _run(write: Write[Any], connection: Connection) -> Any:
     try:
         return write.payload(connection)
     except StoreUnavailable:
         raise
     except RankloopError as error:
-        raise _Answered(write, error) from error
+        raise _Refused(write, error) from error
 
 
 def _fail(writes: list[Write[Any]], error: BaseException) -> None:
-    tell(writes, [None] * len(writes), error)
+    complete(writes, [None] * len(writes), error)
+
+
+def in_batches(
+    writer: Writer, work: Callable[[Connection, int], T | None], stopping: Callable[[], bool] = lambda: False
+) -> Iterator[T]:
+    """Call `work` with a number of rows, each time in a transaction of its own, until its result is false; yield its
+    results. Transactions are short, with pauses as long, so that other writes get in between."""
+    rows = FIRST_ROWS
+
+    def timed(connection: Connection) -> tuple[T | None, float]:
+        began = time.perf_counter()
+        return work(connection, rows), began
+
+    while not stopping():
+        done, began = writer.do(timed)
+        took = time.perf_counter() - began  # with the commit, which writes what was deleted
+        if not done:
+            return
+        yield done
+        if took > 2 * BATCH_SECONDS:
+            rows = max(LEAST_ROWS, rows // 2)
+        elif took < BATCH_SECONDS / 2:
+            rows = min(MOST_ROWS, 2 * rows)
+        time.sleep(took)

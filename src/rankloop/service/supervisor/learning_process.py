@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from rankloop.service.maintenance.jobs import Maintenance
 from rankloop.service.settings import Settings
-from rankloop.service.storage import admin
+from rankloop.service.storage import rankers
 from rankloop.service.storage.notifications import LOG, NEWS
 from rankloop.service.training.hang_detection import CrashBreadcrumb, LearnerCall
 from rankloop.service.training.learning import Learning
@@ -56,7 +56,7 @@ def run(
 
     detector.on_hang = end
     if (left := breadcrumb.read()) is not None:  # the supervisor killed the process before this one in that call
-        row = process.database.read(lambda c: admin.ranker(c, left.ranker))
+        row = process.database.read(lambda c: rankers.get_ranker(c, left.ranker))
         if row is not None:
             detector.record(LearnerCall(row, left.what, left.seq, 0.0, left.worker))
     breadcrumb.worker = process.worker

@@ -25,7 +25,7 @@ from rankloop.service.observability import logs
 from rankloop.service.ranking.model import fresh_state
 from rankloop.service.serving.engine import Engine
 from rankloop.service.settings import Settings, is_loopback
-from rankloop.service.storage import Writer, admin, audit, keys, open_database, schema
+from rankloop.service.storage import Writer, audit, keys, open_database, rankers, schema
 from rankloop.service.storage.database import Connection
 from rankloop.service.supervisor import learning_process
 from rankloop.service.supervisor.listening import taken
@@ -124,7 +124,7 @@ def prepare(settings: Settings) -> None:
     """Refuse what cannot work before anything listens, and bring the store up to date."""
     database = open_database(settings.store)
     schema.migrate(database)
-    stored = database.read(keys.known).keys
+    stored = database.read(keys.load_keys).keys
     database.close()
     if not is_loopback(settings.host) and not settings.parsed_keys() and not stored:
         raise InvalidParameter(
@@ -138,7 +138,7 @@ def prepare_ranker(settings: Settings, name: str, spec: Spec) -> None:
     full, now = complete(spec), time.time()
 
     def make(connection: Connection) -> None:
-        if admin.add_ranker(connection, name, full, fresh_state(full), now):
+        if rankers.add_ranker(connection, name, full, fresh_state(full), now):
             audit.add(connection, [audit.Entry(now, audit.COMMAND, "put", name, made(full))])
 
     with opened(settings) as writer:

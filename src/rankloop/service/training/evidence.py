@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rankloop.evaluation.sequential import ConfidenceSequence, samples_needed, still_needed
-from rankloop.service.storage.experiments import Later, Seen, State, Tally
+from rankloop.service.storage.experiments import InterleavedOutcome, Later, State, Tally
 from rankloop.wire.experiments import Evidence
 
 FRESH = 200  # rankings after which a guardrail also starts a new watch, to notice a ranking that breaks
@@ -54,7 +54,7 @@ def watched(tally: Tally, alpha: float) -> ConfidenceSequence:
     return _opened(tally.whole, alpha)
 
 
-def fold(tally: Tally, seen: Sequence[Seen], alpha: float, guardrail: bool) -> int:
+def fold(tally: Tally, seen: Sequence[InterleavedOutcome], alpha: float, guardrail: bool) -> int:
     """Fold rankings into the tally, in place; returns how many. A guardrail stops at the one that decides "worse".
 
     A guardrail tests one side. Half of its alpha is for all rankings together, the other half for watches that start
@@ -145,6 +145,6 @@ def _state(watch: ConfidenceSequence) -> State:
 def compile_kernels() -> None:
     """Compile or load the kernels on a throw-away tally."""
     tally = Tally()
-    fold(tally, [Seen(i, [1.0, 0.5], [float(i % 2), 1.0], 0.0) for i in range(8)], 0.05, True)
+    fold(tally, [InterleavedOutcome(i, [1.0, 0.5], [float(i % 2), 1.0], 0.0) for i in range(8)], 0.05, True)
     forecast(tally, 0.05, 0.1)
     watched(tally, 0.05).interval()

@@ -19,9 +19,9 @@ from rankloop.core.types import Array, Feedback, Impression
 from rankloop.service.ranking.model import fixed_part, state_bytes
 from rankloop.service.ranking.placement import feedback_without_pins
 from rankloop.service.ranking.spec_changes import CarriedImpressions
-from rankloop.service.storage.admin import Ranker
-from rankloop.service.storage.lineage import Change
-from rankloop.service.storage.log import Outcome
+from rankloop.service.storage.lineage import RecordedChange
+from rankloop.service.storage.outcomes import Outcome
+from rankloop.service.storage.rankers import Ranker
 
 MAX_CHANGED_QUERIES = 2000  # above it the whole state is published
 RATE_SECONDS = 20.0  # over which the rate of outcomes is smoothed
@@ -42,7 +42,7 @@ class Publication(NamedTuple):
 class Fold:
     """A learner and how far it is in the log; both change together under a lock. Nobody ranks with this learner."""
 
-    def __init__(self, row: Ranker, learner: Learner, learned: int, changes: Sequence[Change] = ()) -> None:
+    def __init__(self, row: Ranker, learner: Learner, learned: int, changes: Sequence[RecordedChange] = ()) -> None:
         self.row, self.learner, self.learned = row, learner, learned
         self._changes = list(changes)  # of the spec, the oldest first
         self._carried: dict[int, CarriedImpressions] = {}  # by the number of changes since the impression was shown

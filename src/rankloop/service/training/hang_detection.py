@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from rankloop.service.storage import quarantine
-from rankloop.service.storage.admin import Ranker
+from rankloop.service.storage.rankers import Ranker
 from rankloop.service.worker.process import Process
 from rankloop.service.worker.threads import RepeatingThread
 
@@ -156,7 +156,7 @@ class HangDetector:
         now = self._process.clock()
         try:
             self._process.writer.do(
-                lambda c: quarantine.note(c, call.row, call.what, call.seq, text, now, MAX_SKIPPED, call.worker),
+                lambda c: quarantine.add_failure(c, call.row, call.what, call.seq, text, now, MAX_SKIPPED, call.worker),
                 STORE_TIMEOUT,
             )
         except Exception as error:  # it will hang there once more, and be recorded then

@@ -15,7 +15,8 @@ from contextlib import suppress
 from rankloop.core.errors import RankloopError
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.ranking.kernel_compilation import KernelCompiler
-from rankloop.service.storage import admin, log, published, quarantine
+from rankloop.service.storage import leases, quarantine, rankers
+from rankloop.service.storage import outcomes as stored_outcomes
 from rankloop.service.storage.notifications import Notification
 from rankloop.service.training.fold import Fold, Publication
 from rankloop.service.training.hang_detection import HangDetector, LearnerCall
@@ -103,7 +104,7 @@ class Learning:
         self._heartbeats.stop()
         process = self.process
         try:
-            process.writer.do(lambda connection: admin.release(connection, process.worker))
+            process.writer.do(lambda connection: leases.release_all(connection, process.worker))
         except (RankloopError, TimeoutError) as error:
             logger.warning("leases could not be given back: %s", error)
 
@@ -138,7 +139,9 @@ class Learning:
         """Report that this process lives, except for rankers that hang here: another process may take them."""
         process, hanging = self.process, self.hang_detector.hanging_rankers()
         process.collect()
-        process.writer.do(lambda c: admin.beat(c, process.worker, process.machine, process.settings.learn, hanging))
+        process.writer.do(
+            lambda c: leases.heartbeat(c, process.worker, process.machine, process.settings.learn, hanging)
+        )
 
     def hasten(self) -> None:
         """Look at the leases at the next tick: something has changed in the store."""
@@ -154,14 +157,14 @@ class Learning:
         with self._leasing:
             process = self.process
             known = self._loader.learnable()
-            self.leases.look_around(process.database.read(admin.workers))
+            self.leases.look_around(process.database.read(leases.list_workers))
             found = self.leases.take(known)
             self._hold(found.mine, found.fresh, found.loads, known)
             self.snapshots.peers = self.leases.has_peers
             for name in found.spare:
                 self._give_back(name)
             self._report_loads()
-            for name in process.database.read(admin.revisions):  # also those that nobody can learn now
+            for name in process.database.read(rankers.revisions):  # also those that nobody can learn now
                 process.metrics.gauge("lease_held", int(name in found.mine), ranker=name)
                 if name not in found.mine:
                     process.metrics.drop("learner_lag", ranker=name)  # the process that learns it reports it
@@ -188,7 +191,7 @@ class Learning:
         process, fold = self.process, self.folds.get(name)
 
         def release() -> None:
-            process.writer.do(lambda c: admin.release_lease(c, name, process.worker))
+            process.writer.do(lambda c: leases.release_lease(c, name, process.worker))
 
         if fold is None:
             release()
@@ -202,7 +205,7 @@ class Learning:
         folds = {name: fold for name, fold in list(self.folds.items()) if fold.held}
         news = {name: load for name, one in folds.items() if (load := one.load_estimator.to_report()) is not None}
         if news:
-            self.process.writer.do(lambda c: published.note_loads(c, news))
+            self.process.writer.do(lambda c: leases.save_loads(c, news))
             for name, load in news.items():
                 folds[name].load_estimator.reported = load
 
@@ -224,7 +227,7 @@ class Learning:
     def _work(self) -> None:
         while not self._stopping.is_set():
             if self._thread.replaced:
-                self.process.database.forget()
+                self.process.database.close_thread()
                 return
             if self.wake.wait(POLL_NOTIFIED if self.process.is_notified else POLL):
                 time.sleep(GATHER)
@@ -235,13 +238,15 @@ class Learning:
         for fold in list(self.folds.values()):
             if fold.held:
                 self._guarded(fold, save=True)
-        self.process.database.forget()
+        self.process.database.close_thread()
 
     def catch_up(self, news: bool = False) -> None:
         """Learn all that is logged, of every ranker held here. With `news` from a process of this machine, the
         processes that learn other rankers are notified."""
         try:
-            heads, wanted = self.process.database.read(lambda c: (log.heads(c), log.wanted(c)))
+            heads, wanted = self.process.database.read(
+                lambda c: (stored_outcomes.log_offsets(c), stored_outcomes.requested_snapshots(c))
+            )
         except StoreUnavailable:
             return  # the log will still be there
         if news and self.process.is_notified:
@@ -313,7 +318,7 @@ class Learning:
         fold.failures = 0
         if fold.quarantined:
             name = fold.row.name
-            self.process.writer.do(lambda c: quarantine.recovered(c, name))
+            self.process.writer.do(lambda c: quarantine.end_quarantine(c, name))
             fold.quarantined = False
             logger.info("ranker %s: its quarantine is over", name)
 
@@ -322,7 +327,7 @@ class Learning:
         name, process = fold.row.name, self.process
         while True:
             start = fold.learned
-            outcomes = process.database.read(lambda c, at=start: log.outcomes_from(c, name, at, PORTION))  # type: ignore[misc]
+            outcomes = process.database.read(lambda c, at=start: stored_outcomes.outcomes_from(c, name, at, PORTION))  # type: ignore[misc]
             if outcomes and outcomes[0].seq != start:
                 # This process was stopped for so long that another learned on and the log before that was deleted.
                 fold.held = False

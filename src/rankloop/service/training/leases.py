@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from rankloop.service.observability.shared_reports import has_ended
-from rankloop.service.storage import admin, published
+from rankloop.service.storage import leases
 from rankloop.service.worker.process import Process
 
 STAY = 10  # beats for which a busy ranker stays with the process that took it
@@ -66,7 +66,7 @@ class Leases:
                 learners.update([name] if learns else [])
                 continue
             if self._gone(name) or self._stands_still(f"worker {name}", beat):
-                process.writer.do(lambda c, n=name, b=beat: admin.forget_worker(c, n, b))  # type: ignore[misc]
+                process.writer.do(lambda c, n=name, b=beat: leases.remove_worker(c, n, b))  # type: ignore[misc]
                 continue
             present.add(name)
             if learns:
@@ -78,13 +78,13 @@ class Leases:
 
     def learned(self) -> set[str]:
         """The rankers that a living process learns."""
-        held = self.process.database.read(admin.leases)
+        held = self.process.database.read(leases.list_leases)
         return {name for name, (holder, _) in held.items() if holder in self.learners}
 
     def take(self, names: Collection[str]) -> HeldLeases:
         """Take free leases of the rankers `names`, as far as they are this process's to take."""
         process, me, now = self.process, self.process.worker, self._clock()
-        held, loads = process.database.read(lambda c: (admin.leases(c), published.loads(c)))
+        held, loads = process.database.read(lambda c: (leases.list_leases(c), leases.learning_loads(c)))
         free = [name for name in sorted(names) if self._is_free(name, held.get(name))]
         holders = {name: lease[0] for name, lease in held.items() if name not in free}
         wanted = to_take(me, self.alive, holders, loads, free)
@@ -95,7 +95,7 @@ class Leases:
         fresh = set()
         for name in wanted:
             before = held.get(name)
-            if process.writer.do(lambda c, n=name, b=before: admin.take_lease(c, n, me, b)):  # type: ignore[misc]
+            if process.writer.do(lambda c, n=name, b=before: leases.take_lease(c, n, me, b)):  # type: ignore[misc]
                 fresh.add(name)
                 self._taken[name] = now
         holders |= dict.fromkeys(fresh, me)

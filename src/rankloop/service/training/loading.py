@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rankloop.core.learner import Learner
 from rankloop.service.errors import StoreUnavailable, TooSlow
 from rankloop.service.ranking.model import fixed_part, load_learner
-from rankloop.service.storage import admin, lineage, quarantine, states
+from rankloop.service.storage import lineage, quarantine, rankers, snapshots
 from rankloop.service.training.fold import Fold
 from rankloop.service.training.hang_detection import HangDetector, LearnerCall
 from rankloop.service.worker.hang_supervisor import run_bounded
@@ -47,7 +47,7 @@ class FoldLoader:
     def learnable(self) -> dict[str, int]:
         """Rankers that this process can learn now, and their revisions: without those in quarantine, those with a
         hanging call here, and those that it could not load a moment ago."""
-        wanted, quarantined = self._process.database.read(lambda c: (admin.revisions(c), quarantine.quarantined(c)))
+        wanted, quarantined = self._process.database.read(lambda c: (rankers.revisions(c), quarantine.quarantined(c)))
         now, ticks, hanging = self._process.clock(), time.monotonic(), self._detector.hanging_rankers()
 
         def waits(name: str, revision: int) -> bool:
@@ -90,10 +90,10 @@ class FoldLoader:
         process, folds = self._process, self._folds
         row, snapshot, hold, changes = process.database.read(
             lambda c: (
-                admin.ranker(c, name),
-                states.snapshot(c, name),
+                rankers.get_ranker(c, name),
+                snapshots.snapshot(c, name),
                 quarantine.quarantined(c).get(name),
-                lineage.changes(c, name),
+                lineage.spec_changes(c, name),
             )
         )
         if row is None or snapshot is None:
@@ -115,13 +115,17 @@ class FoldLoader:
             return
         fold = Fold(row, learner, snapshot.seq, changes)
         fold.quarantined, fold.held = quarantined, True
-        fold.large = len(snapshot.state) > states.LARGE
+        fold.large = len(snapshot.state) > snapshots.LARGE
         if old is not None:
             old.held, fold.load_estimator = False, old.load_estimator
         folds[name] = fold
 
     def _learner(
-        self, row: admin.Ranker, snapshot: states.Snapshot, changes: list[lineage.Change], quarantined: bool
+        self,
+        row: rankers.Ranker,
+        snapshot: snapshots.Snapshot,
+        changes: list[lineage.RecordedChange],
+        quarantined: bool,
     ) -> Learner | None:
         """The learner with its state; None if loading hangs, which is recorded."""
         at = ["load"]  # where it is

@@ -18,10 +18,9 @@ from rankloop.core.errors import RankloopError
 from rankloop.core.types import Array
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.ranking.model import state_bytes, state_pieces
-from rankloop.service.storage import published, states
+from rankloop.service.storage import snapshots
 from rankloop.service.storage.database import Connection, Retryable
 from rankloop.service.storage.notifications import Notification
-from rankloop.service.storage.schema import alone
 from rankloop.service.storage.writer import Write
 from rankloop.service.training.fold import Fold, Publication
 from rankloop.service.training.hang_detection import HangDetector
@@ -121,16 +120,16 @@ class SnapshotWriter:
                     break
             self._round()
             if self.thread.replaced:
-                self._process.database.forget()
+                self._process.database.close_thread()
                 return
         self._disconnect()
-        self._process.database.forget()
+        self._process.database.close_thread()
 
     def _round(self, small: bool = False) -> None:
         """Save one large fold, or some small ones together; only `small` ones between the parts of a large one."""
         waiting: list[tuple[_Order, int, int, Write[bool]]] = []
         size = 0
-        while size < states.LARGE and not self.thread.replaced and (order := self._next(small)) is not None:
+        while size < snapshots.LARGE and not self.thread.replaced and (order := self._next(small)) is not None:
             try:
                 if order.delta is not None:
                     size += self._save_delta(order.fold, order.delta)
@@ -172,15 +171,17 @@ class SnapshotWriter:
         if fold.large:
             parts = self._write_parts(fold, learned, arrays)
             kept = process.writer.do(
-                lambda c: states.save_snapshot(c, name, generation, learned, b"", now, parts, holder)
+                lambda c: snapshots.save_snapshot(c, name, generation, learned, b"", now, parts, holder)
             )
             # Without waiting: a store that was unavailable for seconds is no reason to save less often later.
             fold.snapshot_cost = copied + self._busy
             self._done(order, learned, parts * PART, kept, parts)
-            return states.LARGE
+            return snapshots.LARGE
         fold.snapshot_cost = 0.0  # small ones are bounded by the budget
         state = state_bytes(fold.row.spec, arrays)
-        write = process.writer.run(lambda c: states.save_snapshot(c, name, generation, learned, state, now, 0, holder))
+        write = process.writer.run(
+            lambda c: snapshots.save_snapshot(c, name, generation, learned, state, now, 0, holder)
+        )
         waiting.append((order, learned, len(state), write))
         return len(state)
 
@@ -190,7 +191,7 @@ class SnapshotWriter:
             with self._locked(fold), self._detector.call(fold.row, "state", fold.learned):
                 delta = fold.next_delta()  # so that the chain of deltas has a joint where the snapshot is
                 learned, arrays = fold.copy()
-                fold.large = sum(array.nbytes for array in arrays.values()) > states.LARGE
+                fold.large = sum(array.nbytes for array in arrays.values()) > snapshots.LARGE
                 fold.send_deltas(fold.large and self.peers)
             if self.thread.replaced:
                 raise RankloopError("its state took too long to copy, and another thread saves the others")
@@ -215,11 +216,11 @@ class SnapshotWriter:
         """Write the parts of a large state; their number. Small orders go in between."""
         name, generation, number = fold.row.name, fold.generation, 0
         holder, self._busy = self._process.worker, 0.0
-        self._again(lambda c: states.make_room(c, name, generation, learned, holder, DELETED))
+        self._again(lambda c: snapshots.delete_partial(c, name, generation, learned, holder, DELETED))
         for piece in state_pieces(fold.row.spec, arrays, PART):
 
             def keep(connection: Connection, piece: bytes = piece, number: int = number) -> None:
-                states.save_part(connection, name, generation, learned, number, piece)
+                snapshots.save_chunk(connection, name, generation, learned, number, piece)
 
             self._transaction(keep)
             number += 1
@@ -250,8 +251,8 @@ class SnapshotWriter:
         process, name = self._process, fold.row.name
         try:
             assert delta.base is not None
-            new = published.Part(delta.generation, delta.learned, delta.base, codec.dumps(delta.arrays))
-            if process.writer.do(lambda c: published.add_part(c, name, new, process.worker)):
+            new = snapshots.StateDelta(delta.generation, delta.learned, delta.base, codec.dumps(delta.arrays))
+            if process.writer.do(lambda c: snapshots.add_delta(c, name, new, process.worker)):
                 process.notify(Notification("part", name, delta.generation, delta.base, delta.learned))
             self._spend(len(new.state))
             return len(new.state)
@@ -278,11 +279,11 @@ class SnapshotWriter:
         """Delete the parts of snapshots `before` this one, some at a time. Deltas stay for one snapshot longer, for
         machines that are a little late."""
         name, generation = fold.row.name, fold.generation
-        places = self._process.database.read(lambda c: states.old_places(c, name))
+        places = self._process.database.read(lambda c: snapshots.unused_chunks(c, name))
         if places or fold.large:
-            self._transaction(lambda c: published.drop_covered(c, name, generation, before))
+            self._transaction(lambda c: snapshots.delete_old_deltas(c, name, generation, before))
         for at in places:
-            self._again(lambda c, at=at: states.drop_parts(c, name, at, DELETED))  # type: ignore[misc]
+            self._again(lambda c, at=at: snapshots.delete_chunks(c, name, at, DELETED))  # type: ignore[misc]
 
     def _again(self, work: Callable[[Connection], int]) -> None:
         """Repeat a transaction until nothing is left to do. Small orders go in between."""
@@ -305,11 +306,9 @@ class SnapshotWriter:
         now = self._process.clock()
 
         def keep(connection: Connection) -> None:
-            if fold.large and not alone(connection):
-                return  # written whole it would block every writer; nobody has asked for it
             at = (generation, learned)  # if it was replaced just now, the next one is kept
-            if states.keep_version(connection, name, "kept by the clock", now, automatic=True, at=at) is not None:
-                states.drop_old_versions(connection, name, settings.keep_versions)
+            if snapshots.keep_version(connection, name, "kept by the clock", now, automatic=True, at=at) is not None:
+                snapshots.delete_old_versions(connection, name, settings.keep_versions)
 
         self._process.writer.do(keep)
         fold.last_version, fold.version_seq = time.monotonic(), learned

@@ -20,8 +20,9 @@ from rankloop.service.observability.shared_reports import WRITE_EVERY, SharedRep
 from rankloop.service.settings import Settings
 from rankloop.service.storage import Writer, keys, open_database, schema
 from rankloop.service.storage.database import Connection, Database
-from rankloop.service.storage.log import Closing, new_id
+from rankloop.service.storage.ids import new_id
 from rankloop.service.storage.notifications import Notification
+from rankloop.service.storage.outcomes import Closing
 from rankloop.service.worker.threads import RepeatingThread
 
 try:
@@ -53,7 +54,7 @@ class Process:
         self.worker = f"{self.machine}:{os.getpid()}:{new_id()[-6:]}"
         self.metrics = Metrics()
         self.history = History()
-        self.database = open_database(settings.store, hurried=True)
+        self.database = open_database(settings.store, time_limits=True)
         self.notifier = self.database.notifier()
         shared = StoreClock(self.database) if self.database.clock and clock is None else None
         self.clock: Callable[[], float] = clock or shared or time.time
@@ -83,7 +84,7 @@ class Process:
             thread.start()
         self.writer.do(lambda connection: keys.ensure_secret(connection, self.clock()))
         if self.settings.parsed_keys():
-            self.writer.do(lambda connection: keys.remember(connection, self.clock()))
+            self.writer.do(lambda connection: keys.require_keys(connection, self.clock()))
 
     def notify(self, notification: Notification) -> None:
         """Notify the processes of other machines, where the store can."""

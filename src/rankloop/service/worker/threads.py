@@ -133,7 +133,7 @@ class RepeatingThread(EssentialThread):
             except BaseException:  # SystemExit, too: it would end the thread without a line in the log
                 logger.exception("%s failed; it goes on in a moment", self.name)
                 self._failed(self.name)
-        self._database.forget()
+        self._database.close_thread()
 
 
 class BoundedExecutor:

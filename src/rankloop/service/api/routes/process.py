@@ -128,7 +128,7 @@ async def list_changes(request: AnyRequest, limit: Most = 100, ranker: OnlyRanke
     if ranker is not None:
         key.require_ranker(ranker)
     wanted = key.rankers if ranker is None else {ranker}
-    found = await engine.reads.run(engine.database.read, lambda c: audit.listed(c, limit, wanted))
+    found = await engine.reads.run(engine.database.read, lambda c: audit.entries(c, limit, wanted))
     return [Change(*one) for one in found]
 
 

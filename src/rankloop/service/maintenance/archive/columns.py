@@ -14,7 +14,7 @@ import numpy as np
 from rankloop.core import codec
 from rankloop.core.errors import CodecError
 from rankloop.core.types import Array, Impression, SparseRows
-from rankloop.service.storage import settled
+from rankloop.service.storage import outcomes
 from rankloop.service.storage.database import Database
 
 MEMO = "memo/"
@@ -171,7 +171,7 @@ def chunks(database: Database, ranker: str, first: int, end: int) -> Iterator[Ch
     many = 256
     while first < end:
         stop = min(first + many, end)
-        rows = database.read(lambda c, a=first, b=stop: settled.rows(c, ranker, a, b))  # type: ignore[misc]
+        rows = database.read(lambda c, a=first, b=stop: outcomes.export_outcomes(c, ranker, a, b))  # type: ignore[misc]
         first = stop
         if rows:
             size = sum(len(row[-1]) for row in rows) / len(rows)

@@ -31,9 +31,10 @@ from rankloop.service.maintenance.archive.parquet import (
     sync,
     table_of,
 )
-from rankloop.service.storage import admin, lineage, log, settled, states
+from rankloop.service.storage import lineage, rankers, snapshots
+from rankloop.service.storage import outcomes as stored_outcomes
 from rankloop.service.storage.database import Connection, Database
-from rankloop.service.storage.rewards import scale_of
+from rankloop.service.storage.rewards import current_scale
 from rankloop.wire.rankers import Spec
 
 MANIFEST, STATES = "_manifest.json", "_states"
@@ -56,9 +57,9 @@ class Kept(msgspec.Struct, frozen=True):
     version: int | None = None  # of a version
 
     @property
-    def stored(self) -> states.Stored:
+    def stored(self) -> snapshots.StoredState:
         """Its key in the store."""
-        return states.Stored(self.kind, self.seq, self.generation, self.epoch, self.version)
+        return snapshots.StoredState(self.kind, self.seq, self.generation, self.epoch, self.version)
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -76,13 +77,13 @@ class Manifest(msgspec.Struct, frozen=True):
     spec: Spec
     states: list[Kept]
     reward_scale: float | None = None  # that was in force
-    changes: list[lineage.Change] = []  # of the spec
+    changes: list[lineage.RecordedChange] = []  # of the spec
 
     @property
-    def row(self) -> admin.Ranker:
+    def row(self) -> rankers.Ranker:
         """As a row of the store."""
         own = (self.ranker, self.spec, self.created, self.epoch, self.generation, self.revision, self.learning)
-        return admin.Ranker(*own, self.serving)
+        return rankers.Ranker(*own, self.serving)
 
 
 def load_manifest(folder: Path, ranker: str) -> Manifest | None:
@@ -102,24 +103,26 @@ def load_manifest(folder: Path, ranker: str) -> Manifest | None:
 class Place(msgspec.Struct, frozen=True):
     """A ranker at one moment: what is to be exported, and which states there are."""
 
-    row: admin.Ranker
+    row: rankers.Ranker
     head: int
     states: list[Kept]
     reward_scale: float | None
-    changes: list[lineage.Change]
+    changes: list[lineage.RecordedChange]
 
 
 def find_place(connection: Connection, name: str) -> Place | None:
     """All of one moment, so no state is ahead of the outcomes; None if there is no such ranker."""
-    row = admin.ranker(connection, name)
+    row = rankers.get_ranker(connection, name)
     if row is None:
         return None
     found = [
         Kept(one.kind, f"{_named(one)}.rankloop", one.generation, one.seq, one.epoch, one.version)
-        for one in states.stored(connection, name)
+        for one in snapshots.stored_states(connection, name)
     ]
-    scale = scale_of(row.spec.reward, log.reward_sketches(connection).get(name))
-    return Place(row, log.heads(connection).get(name, 0), found, scale, lineage.changes(connection, name))
+    scale = current_scale(row.spec.reward, stored_outcomes.reward_sketches(connection).get(name))
+    return Place(
+        row, stored_outcomes.log_offsets(connection).get(name, 0), found, scale, lineage.spec_changes(connection, name)
+    )
 
 
 def write_manifest(database: Database, folder: Path, place: Place, outcomes: int) -> None:
@@ -131,7 +134,7 @@ def write_manifest(database: Database, folder: Path, place: Place, outcomes: int
     known = {one.file: one for one in (before.states if before else []) if one.kind != "snapshot"}
     for one in place.states:
         if not (beside / one.file).exists():
-            state = database.read(lambda c, one=one: states.state_of(c, place.row.name, one.stored))  # type: ignore[misc]
+            state = database.read(lambda c, one=one: snapshots.load_state(c, place.row.name, one.stored))  # type: ignore[misc]
             if state is None:  # a newer snapshot has taken its place; versions go, too
                 continue
             core_files.write(beside / one.file, state)
@@ -149,7 +152,7 @@ def write_manifest(database: Database, folder: Path, place: Place, outcomes: int
             path.unlink(missing_ok=True)
 
 
-def _named(one: states.Stored) -> str:
+def _named(one: snapshots.StoredState) -> str:
     if one.kind == "snapshot":
         return f"snapshot-{one.generation}-{one.seq}"
     return f"v{one.version}" if one.kind == "version" else f"origin-{one.generation}"
@@ -252,7 +255,7 @@ def _other(database: Database, folder: Path, place: Place, before: Manifest | No
     ahead = f"goes up to outcome {known[-1].end:,}, and the store up to {place.head:,}"
     last = last_list(known[-1]) if known[-1].end <= place.head else None
     if last is not None:
-        stored = database.read(lambda c: settled.list_of(c, name, last[0]))
+        stored = database.read(lambda c: stored_outcomes.impression_of(c, name, last[0]))
         if stored is None or stored == last[1]:
             return None
         ahead = f"has another list at outcome {last[0]:,} than the store"
