@@ -113,7 +113,7 @@ def test_a_restored_store_learns_on_from_where_the_backup_was(local: Shop, tmp_p
     assert made.check.taken is not None
     (entry,) = open_database(str(store)).read(lambda c: audits.entries(c, 1))
     assert entry.action == "restore"
-    tables = ("rankers", "heads", "impressions", "events", "outcomes", "snapshots", "versions", "origins", "keys")
+    tables = ("rankers", "log_offsets", "impressions", "events", "outcomes", "snapshots", "versions", "origins", "keys")
     for table in tables:
         assert read(store, f"SELECT * FROM {table}") == read(local.url, f"SELECT * FROM {table}"), table
     with Service(store) as service:
