@@ -1,6 +1,6 @@
 """Learning across machines on one PostgreSQL: time until others rank with what was learned, idle load.
 
-Machines are processes with machine names of their own on one PostgreSQL. Parts: reach, idle, commits.
+Machines are processes with machine names of their own on one PostgreSQL. Parts: reach, idle.
 """
 
 from __future__ import annotations
@@ -206,64 +206,13 @@ def idle(url: str, count: int, learns: bool, seconds: float) -> dict[str, Any]:
     }
 
 
-# -- commits -------------------------------------------------------------------------------------------------------
-
-
-def commits(url: str, how: str, seconds: float, writers: int = 4) -> dict[str, Any]:
-    """Commits a second, on the disk, of writers that have a row each."""
-    import psycopg
-
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("CREATE TABLE IF NOT EXISTS beats (id INT PRIMARY KEY, n BIGINT NOT NULL)")
-        for i in range(writers):
-            connection.execute("INSERT INTO beats VALUES (%s, 0) ON CONFLICT DO NOTHING", (i,))
-    done, took, end = [0] * writers, [[] for _ in range(writers)], time.monotonic() + seconds  # type: ignore[var-annotated]
-    pending = threading.Event()
-
-    def write(i: int) -> None:
-        with psycopg.connect(url, autocommit=True) as connection:
-            while time.monotonic() < end:
-                began = time.perf_counter()
-                with connection.transaction():
-                    connection.execute("UPDATE beats SET n = n + 1 WHERE id = %s", (i,))
-                    if how == "inside each transaction":
-                        connection.execute("SELECT pg_notify('bench', %s)", (str(i),))
-                took[i].append(time.perf_counter() - began)
-                pending.set()
-                done[i] += 1
-
-    def say() -> None:
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("SET synchronous_commit = off")
-            while time.monotonic() < end:
-                if pending.wait(0.1):
-                    pending.clear()
-                    connection.execute("SELECT pg_notify('bench', 'x')")
-                time.sleep(0.02)
-
-    threads = [threading.Thread(target=write, args=(i,)) for i in range(writers)]
-    if how == "by a connection of its own":
-        threads.append(threading.Thread(target=say))
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    all_took = np.concatenate([np.array(one) for one in took]) * 1e3
-    return {
-        "NOTIFY": how,
-        "commits/s": round(sum(done) / seconds),
-        "p50 ms": round(float(np.median(all_took)), 2),
-        "p99 ms": round(float(np.quantile(all_took, 0.99)), 2),
-    }
-
-
 # -- all -----------------------------------------------------------------------------------------------------------
 
 
 def main() -> None:
     """Parse, run, print."""
     parser = ArgumentParser("python -m benchmarks across", description=__doc__)
-    parser.add_argument("what", nargs="*", default=["reach", "idle", "commits"])
+    parser.add_argument("what", nargs="*", default=["reach", "idle"])
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--node", default="", help="used by `reach` itself")
     parser.add_argument("--name", default="")
@@ -293,13 +242,8 @@ def main() -> None:
 def _table(what: str, server: Any, seconds: float) -> list[dict[str, Any]]:
     if what == "reach":
         return [reach(server.database(), where, seconds) for where in ("the learner's machine", "another machine")]
-    if what == "idle":
-        counts = ((1, False), (100, False), (1000, False), (1, True), (100, True), (1000, True))
-        return [idle(server.database(), count, learns, seconds / 2) for count, learns in counts]
-    return [
-        commits(server.database(), how, seconds / 4)
-        for how in ("none", "inside each transaction", "by a connection of its own")
-    ]
+    counts = ((1, False), (100, False), (1000, False), (1, True), (100, True), (1000, True))
+    return [idle(server.database(), count, learns, seconds / 2) for count, learns in counts]
 
 
 if __name__ == "__main__":

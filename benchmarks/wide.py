@@ -1,4 +1,4 @@
-"""Diagonal precision against the full matrix: quality, speed, hashed columns, publication."""
+"""Diagonal precision against the full matrix: quality, speed, hashed columns."""
 
 from __future__ import annotations
 
@@ -199,42 +199,13 @@ def hashed() -> None:
     print_rows(rows)
 
 
-def publish() -> None:
-    """Print the fourth table: a state taken, written for those who rank and read again."""
-
-    from rankloop.service.training.fold import Publication
-    from rankloop.service.training.publication import decoded, encoded
-
-    rows = []
-    for d in (136, 10_000, WIDE):
-        learner = PairRank(confidence="diagonal")
-        given = Candidates(features=SparseRows([0, 1, 2], [0, d - 1], [1.0, 1.0], d))
-        learner.learn(learner.adopt(given, np.arange(2)), Feedback.clicks([0, 1]), np.random.default_rng(0))
-        times = []
-        for _ in range(30):
-            start = process_time()
-            memory, header = encoded(Publication("r", 1, 1, None, learner.state()))
-            written = process_time() - start
-            try:
-                reader = PairRank(confidence="diagonal")
-                start = process_time()
-                reader.load(decoded(memory, header).arrays)
-                times.append([written, process_time() - start])
-            finally:
-                os.close(memory)
-        wrote, read = 1e3 * np.median(times, axis=0)
-        size = sum(array.nbytes for array in learner.state().values())
-        rows.append({"d": d, "bytes": size, "take and write (ms)": float(wrote), "read (ms)": float(read)})
-    print_rows(rows)
-
-
-def main(names: Sequence[str]) -> None:
+def main() -> None:
     """Print the tables named."""
-    tables = {"speed": speed, "hashed": hashed, "publish": publish, "quality": quality}
-    for name in names or tables:
+    tables = {"speed": speed, "hashed": hashed, "quality": quality}
+    for name in sys.argv[1:] or tables:
         print(f"\n## {name}\n")
         tables[name]()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from benchmarks.shop_world import DECLARED, WEIGHTS, Shop, visits
+from benchmarks.shop_features import DECLARED, WEIGHTS, Shop, visits
 
 from rankloop.learners.pairwise.pairrank import PairRank
 
