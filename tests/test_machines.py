@@ -83,7 +83,7 @@ def test_the_exceptions_are_needed() -> None:
 LIBM = {"exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "tanh", "sin", "cos", "power", "pow", "hypot"}
 BLAS = {"dot", "matmul", "einsum", "inner", "vdot", "tensordot", "linalg"}
 # Kernels that measure or read, but teach nothing, and the code behind the exceptions.
-OUTSIDE = {"metrics.py", "sequential.py", "click_fits.py", "offline.py", "letor.py", "offline_ranknet.py", "_torch.py"}
+OUTSIDE = {"metrics.py", "sequential.py", "click_fits.py", "letor.py", "offline_ranknet.py", "_torch.py"}
 # Which pairs PairRank tries is decided in BLAS (`_doubt.py`), for speed; what it scores and learns is not.
 OUTSIDE |= {"pairrank.py", "_doubt.py", "_long.py"}
 

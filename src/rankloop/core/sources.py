@@ -15,7 +15,7 @@ from pathlib import Path
 
 _PACKAGE = Path(__file__).parents[1]
 _NOT_FOLLOWED = (
-    *("cli", "papers", "lab/plots", "kernels/_cache.py", "core/executors.py"),  # compute nothing of a run
+    *("cli", "papers", "lab/plots", "core/executors.py"),  # compute nothing of a run
     *("core/registry.py", "__init__.py", "learners/__init__.py", "clicks/files.py"),  # import every learner or model
 )
 _INSTALLED = ("site-packages", "dist-packages")

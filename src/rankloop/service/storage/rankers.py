@@ -15,7 +15,17 @@ from rankloop.wire.rankers import Spec
 _SMALL = (("metric_history", "start"), ("experiments", "id"), ("rejected_events", "event_id"), ("event_counts", "day"))
 _LARGE = (("versions", "version"), ("origins", "generation"), ("snapshots", "seq"), ("snapshot_chunks", "chunk"))
 _RENAMED = {"catalogue": "catalog"}  # fields of specs that commit a18f45f stored
-_RENAMED_PARAMETERS = {"start": "init", "trust": "prior_strength", "plus_one": "examine_next"}  # of learners
+_RENAMED_PARAMETERS = {  # of learners
+    "start": "init",
+    "trust": "prior_strength",
+    "plus_one": "examine_next",
+    "mismatch": "random_propensity",
+    "reach": "radius",
+    "finest": "smallest_step",
+    "losses": "loss_scale",
+    "worst": "avoided",
+    "hard": "hard_lists",
+}
 _RANKER = "SELECT name, spec, created, epoch, generation, revision, learning, serving FROM rankers"
 
 
@@ -35,8 +45,14 @@ class Ranker(NamedTuple):
 def current_names(fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a spec, or of the spec in a state, that an older version has stored, with today's names."""
     fields = {_RENAMED.get(name, name): value for name, value in fields.items()}
-    parameters = fields.get("parameters", {}).items()
-    return {**fields, "parameters": {_RENAMED_PARAMETERS.get(name, name): value for name, value in parameters}}
+    return {**fields, "parameters": _renamed(fields.get("parameters", {}))}
+
+
+def _renamed(parameters: dict[str, Any]) -> dict[str, Any]:
+    found = {_RENAMED_PARAMETERS.get(name, name): value for name, value in parameters.items()}
+    if isinstance(found.get("base_parameters"), dict):  # of the learner below a meta learner
+        found["base_parameters"] = _renamed(found["base_parameters"])
+    return found
 
 
 def _ranker(row: Row) -> Ranker:
