@@ -113,7 +113,6 @@ STORED: dict[str, tuple[list[str], str]] = {
         "is lost",
     ),
     "an outcome is missing": (["DELETE FROM outcomes WHERE seq = 3"], "have a gap at 3"),
-    "the last outcome is missing": ([f"DELETE FROM outcomes WHERE seq = {LAST}"], "have a gap at"),
     "an outcome twice in the log": (
         [
             "INSERT INTO outcomes (ranker, seq, impression_id, kind, learn, feedback, created) "

@@ -12,7 +12,7 @@ import pytest
 
 from rankloop.core.errors import InvalidParameter
 from rankloop.service.settings import Settings
-from rankloop.service.supervisor.listening import taken, url
+from rankloop.service.supervisor.run import bind, url
 from tests.waiting import PATIENCE
 
 
@@ -40,13 +40,13 @@ def test_a_port_that_is_taken(tmp_path: Path, workers: int) -> None:
 )
 def test_a_host_that_is_not_here(host: str, word: str) -> None:
     with pytest.raises(InvalidParameter, match=word):
-        taken(Settings(host=host, port=0))
+        bind(Settings(host=host, port=0))
 
 
 def test_a_free_port_is_told_by_its_number() -> None:
     for host in ("127.0.0.1", "localhost"):
         settings = Settings(host=host, port=0)
-        sockets = taken(settings)
+        sockets = bind(settings)
         port = sockets[0].getsockname()[1]
         assert port > 0
         assert url(settings, sockets) == f"http://{host}:{port}"

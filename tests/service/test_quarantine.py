@@ -270,14 +270,14 @@ def test_a_pause_of_the_machine_is_not_a_process_that_stands_still(monkeypatch: 
     monkeypatch.setattr("rankloop.service.supervisor.processes.os.kill", lambda pid, _: killed.append(pid))
     nothing: Any = None
     supervisor = Supervisor(Settings(watchdog_seconds=5.0, learn=False), [], nothing, nothing)
-    child: Any = SimpleNamespace(name="a process", beaten=10.0, pid=77)
+    child: Any = SimpleNamespace(name="a process", last_heartbeat=10.0, pid=77)
     for now in (10.0, 10.1, 100.0, 100.1):  # a pause of 90 seconds
         supervisor._notice_pause(now)
-        supervisor._watch(cast(Child, child), now)
+        supervisor._kill_if_hanging(cast(Child, child), now)
     assert killed == []
     for tenth in range(1002, 1060):
         supervisor._notice_pause(tenth / 10)
-        supervisor._watch(cast(Child, child), tenth / 10)
+        supervisor._kill_if_hanging(cast(Child, child), tenth / 10)
     assert set(killed) == {77}
 
 

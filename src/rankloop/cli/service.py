@@ -66,14 +66,13 @@ def serve(
         from rankloop.service.observability import logs
         from rankloop.service.storage.database import without_password
         from rankloop.service.supervisor.example import NAME, SPEC, lines
-        from rankloop.service.supervisor.listening import taken
-        from rankloop.service.supervisor.listening import url as url_of
-        from rankloop.service.supervisor.run import prepare, prepare_ranker
+        from rankloop.service.supervisor.run import bind, prepare, prepare_ranker
         from rankloop.service.supervisor.run import serve as run
+        from rankloop.service.supervisor.run import url as url_of
 
     chosen = options.from_environment(host=host, port=port, store=store, workers=workers, learn=learn)
     prepare(chosen)
-    sockets = taken(chosen)
+    sockets = bind(chosen)
     url = url_of(chosen, sockets)
     said = f"rankloop serves {url} from {without_password(chosen.store)}; open it to watch, {url}/docs is the API"
     odd = [f"{name} is set, which is no setting; {remedy}" for name, remedy in options.unknown()]

@@ -23,7 +23,7 @@ from rankloop.service.storage import rankers as stored_rankers
 from rankloop.service.storage.database import Connection, Database, Retryable, without_password
 from rankloop.service.storage.schema import CURRENT, applied_steps
 from rankloop.service.storage.sqlite import SQLite
-from rankloop.service.supervisor import listening
+from rankloop.service.supervisor.run import bind
 from rankloop.wire.calls import RejectedEvent
 
 LITTLE_DISK = 2**30
@@ -70,7 +70,7 @@ def port(chosen: Settings) -> Iterator[Finding]:
     """Whether the port is free, or what uses it."""
     place = f"{chosen.host}:{chosen.port}"
     try:
-        for one in listening.taken(chosen):
+        for one in bind(chosen):
             one.close()
         yield Finding("port", "ok", f"{place} is free")
     except InvalidParameter as error:
