@@ -268,7 +268,7 @@ def test_time_in_which_the_whole_process_stood_still_is_not_the_learners(shop: S
 def test_a_pause_of_the_machine_is_not_a_process_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[int] = []
     monkeypatch.setattr("rankloop.service.supervisor.processes.os.kill", lambda pid, _: killed.append(pid))
-    nothing: Any = lambda: None
+    nothing: Any = print
     supervisor = Supervisor(Settings(watchdog_seconds=5.0, learn=False), [], nothing, nothing)
     child: Any = SimpleNamespace(name="a process", last_heartbeat=10.0, pid=77)
     for now in (10.0, 10.1, 100.0, 100.1):  # a pause of 90 seconds
