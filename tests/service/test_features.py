@@ -18,7 +18,7 @@ from rankloop.kernels.scaling import minmax_queries
 from rankloop.service.errors import UnknownFeature
 from rankloop.service.ranking.feature_spec import check_features
 from rankloop.service.serving import request_body
-from rankloop.service.serving.request_body import QuickReader, plain
+from rankloop.service.serving.request_body import BodyReader, plain
 from rankloop.service.serving.schema import Schema
 from rankloop.wire.rankers import Spec
 
@@ -265,7 +265,7 @@ def test_a_parser_in_use_is_replaced() -> None:
         call = schema("a", "b").parse(sent)
         assert call.rows is not None
         assert call.rows.tolist() == [[1.0, 2.0]]
-    assert QuickReader(["a", "b"], {}).read(sent, 9) is not None  # the quick way again
+    assert BodyReader(["a", "b"], {})._read_fast(sent, 9) is not None  # the quick way again
     assert held["ids"].as_list() == ["x"]
 
 

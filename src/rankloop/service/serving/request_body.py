@@ -59,113 +59,6 @@ class _Unfit(Exception):
     """The body does not fit a fast way."""
 
 
-class QuickReader:
-    """The fast ways to read the requests of one ranker."""
-
-    def __init__(self, names: Sequence[str], defaults: dict[str, float]) -> None:
-        self.names, self._defaults, self._width = list(names), defaults, len(names)
-        self._places = {name: j for j, name in enumerate(names)}
-        self._pack = Struct(f"{self._width}d").pack
-        self._typed: dict[tuple[int, ...], Callable[[bytes], Any]] = {}
-        self._ways: dict[tuple[bool, bytes], Callable[[bytes, int, int], RequestParts]] = {
-            (True, b"["): self._rows,
-            (True, b"{"): self._named_rows,
-            (False, b"["): self._columns,
-            (False, b"{"): self._named_columns,
-            (False, b'"'): self._packed,
-        }
-
-    def read(self, body: bytes, most: int) -> RequestParts | None:
-        """The parts of a request with at most about `most` candidates; None if `plain` must read it."""
-        found = _FORM.search(body)  # a wrong guess, because a query looks like this, only costs time
-        if found is None:
-            return None
-        start = found.start()
-        way = self._ways.get((body.find(b'"candidates"', 0, start) >= 0, found[1]))
-        if way is None:
-            return None
-        try:
-            return way(body, found.start(1), most)
-        except (_Unfit, ValueError, TypeError, LookupError, RuntimeError, error):  # simdjson's, struct's and msgspec's
-            return None
-
-    def _rows(self, body: bytes, _: int, most: int) -> RequestParts:
-        _check_few(body, b"{", most)
-        document = _parsed(body)
-        ids, rows = [], []
-        for candidate in document["candidates"]:
-            if len(candidate) != 2:
-                raise _Unfit
-            ids.append(candidate["id"])
-            rows.append(candidate["features"])
-        return RequestParts(_head(document, "candidates"), _checked(ids), _table(body, rows, self._width, len(ids) + 1))
-
-    def _columns(self, body: bytes, _: int, most: int) -> RequestParts:
-        document = _parsed(body)
-        ids, table = _few(document["ids"], most), document["features"]
-        rows = list(table)
-        _check_shape(body, rows, self._width, len(ids) + 2)
-        if len(rows) != len(ids):
-            raise _Unfit
-        numbers = np.frombuffer(table.as_buffer(of_type="d"))  # a copy, flattened
-        return RequestParts(_head(document, "ids", "features"), ids, numbers.reshape(len(ids), self._width))
-
-    def _named_columns(self, body: bytes, _: int, most: int) -> RequestParts:
-        document = _parsed(body)
-        ids, given = _few(document["ids"], most), document["features"]
-        if len(given) != self._width:
-            raise _Unfit
-        columns = _table(body, [given[name] for name in self.names], len(ids), self._width + 1)
-        return RequestParts(_head(document, "ids", "features"), ids, np.ascontiguousarray(columns.T))
-
-    def _packed(self, body: bytes, _: int, most: int) -> RequestParts:
-        _check_few(body, b",", most)
-        request = _columns(body)
-        if not isinstance(request.features, bytes):
-            raise _Unfit
-        return RequestParts(request, request.ids, unpacked(request.features, len(request.ids), self._width))
-
-    def _named_rows(self, body: bytes, at: int, most: int) -> RequestParts:
-        _check_few(body, b"{", 2 * most)  # one for a candidate, one for its features
-        first = _FIRST.match(body, at)
-        if first is None or self._width > MOST_TYPED:
-            raise _Unfit
-        order = tuple(map(self._places.__getitem__, _names(first[0])))
-        if all(a < b for a, b in pairwise(order)):  # the ranker's, perhaps with gaps
-            order = ()
-        decode = self._typed.get(order)
-        if decode is None:
-            if len(self._typed) >= MOST_ORDERS:
-                raise _Unfit
-            decode = self._typed[order] = self._decoder(order)
-        request = decode(body)
-        values = msgspec.structs.astuple
-        rows = joined_rows([self._pack(*values(one.features)) for one in request.candidates], self._width)
-        if order:
-            turned = np.empty_like(rows)
-            turned[:, list(order)] = rows
-            rows = turned
-        return RequestParts(request, [one.id for one in request.candidates], rows)
-
-    def _decoder(self, order: tuple[int, ...]) -> Callable[[bytes], Any]:
-        """Decodes into a type with the ranker's features as fields: a row costs half of a dictionary."""
-        if order and len(set(order)) != self._width:
-            raise _Unfit
-        names = [self.names[j] for j in order] if order else self.names
-        fields: list[Any] = []
-        for j, name in enumerate(names):
-            default = self._defaults.get(name)
-            fields.append((f"f{j}", float) if default is None else (f"f{j}", float, default))
-        how: Any = {"forbid_unknown_fields": True, "gc": False, "kw_only": True}
-        rename = {f"f{j}": name for j, name in enumerate(names)}
-        features = msgspec.defstruct("Features", fields, rename=rename, **how)
-        candidate: Any = msgspec.defstruct("Candidate", [("id", ItemId), ("features", features)], **how)
-        request = msgspec.defstruct(
-            "Request", [("candidates", list[candidate])], bases=(RankHead,), forbid_unknown_fields=True, kw_only=True
-        )
-        return msgspec.json.Decoder(request).decode
-
-
 def plain(body: bytes) -> RankRequest | RankColumns:
     """A request of any form; the error for one without a form is that of the most similar form."""
     try:
@@ -408,9 +301,18 @@ class BodyReader:
         self, names: Sequence[str], defaults: Mapping[str, float], width: int = 0, computed: Sequence[str] = ()
     ) -> None:
         self.names, self._defaults, self._computed = list(names), dict(defaults), computed
-        self._quick = QuickReader(names, self._defaults) if names else None
         self._sparse = SparseReader(width) if width else None
+        self._width = len(names)
         self._pack = Struct(f"{len(names)}d").pack
+        self._places = {name: j for j, name in enumerate(names)}
+        self._typed: dict[tuple[int, ...], Callable[[bytes], Any]] = {}
+        self._ways: dict[tuple[bool, bytes], Callable[[bytes, int, int], RequestParts]] = {
+            (True, b"["): self._fast_rows,
+            (True, b"{"): self._fast_named_rows,
+            (False, b"["): self._fast_columns,
+            (False, b"{"): self._fast_named_columns,
+            (False, b'"'): self._fast_packed,
+        }
 
     @property
     def most_inline(self) -> int:
@@ -422,11 +324,11 @@ class BodyReader:
         values = most * (len(self.names) + VALUES_BESIDE) + 1000 if self.names else None
         if len(body) > LARGE:
             check_counts(body, most, values)
-        parts = None if self._quick is None else self._quick.read(body, most)
+        parts = self._read_fast(body, most) if self.names else None
         if parts is None:
             if len(body) <= LARGE:
                 check_counts(body, most, values)
-            alone = ids_alone(body) if self._computed and self._quick is None and self._sparse is None else None
+            alone = ids_alone(body) if self._computed and not self.names and self._sparse is None else None
             parts = self.parts(plain(body)) if alone is None else RequestParts(alone, alone.ids, None)
         if len(parts.ids) > most:
             raise too_many(most)
@@ -447,7 +349,7 @@ class BodyReader:
         return joined_rows([self._row(candidate) for candidate in candidates], len(self.names))
 
     def _row(self, candidate: Candidate) -> bytes:
-        given, width = candidate.features, len(self.names)
+        given, width = candidate.features, self._width
         if type(given) is dict:
             if self._defaults and len(given) < width:
                 given = {**self._defaults, **given}
@@ -465,7 +367,7 @@ class BodyReader:
 
     def _table(self, request: RankColumns) -> Array:
         """(n, d) of a table for all candidates: rows, columns by name, or packed."""
-        ids, given, width = request.ids, request.features, len(self.names)
+        ids, given, width = request.ids, request.features, self._width
         if given is None:
             raise InvalidInput(f"the request has no features; this ranker needs {listed(self.names)}")
         if isinstance(given, bytes):
@@ -503,3 +405,95 @@ class BodyReader:
         parts += [f"has unknown feature {listed(unknown)}"] if unknown else []
         more = f"; {listed(computed)} is computed here: leave it out" if computed else ""
         return UnknownFeature(f"{who} {' and '.join(parts)}; the ranker's features are {listed(self.names, 12)}{more}")
+
+    # -- fast ways -------------------------------------------------------------------------------------------------
+
+    def _read_fast(self, body: bytes, most: int) -> RequestParts | None:
+        """The parts of a request with at most about `most` candidates; None if `plain` must read it."""
+        found = _FORM.search(body)  # a wrong guess, because a query looks like this, only costs time
+        if found is None:
+            return None
+        start = found.start()
+        way = self._ways.get((body.find(b'"candidates"', 0, start) >= 0, found[1]))
+        if way is None:
+            return None
+        try:
+            return way(body, found.start(1), most)
+        except (_Unfit, ValueError, TypeError, LookupError, RuntimeError, error):  # simdjson's, struct's and msgspec's
+            return None
+
+    def _fast_rows(self, body: bytes, _: int, most: int) -> RequestParts:
+        _check_few(body, b"{", most)
+        document = _parsed(body)
+        ids, rows = [], []
+        for candidate in document["candidates"]:
+            if len(candidate) != 2:
+                raise _Unfit
+            ids.append(candidate["id"])
+            rows.append(candidate["features"])
+        return RequestParts(_head(document, "candidates"), _checked(ids), _table(body, rows, self._width, len(ids) + 1))
+
+    def _fast_columns(self, body: bytes, _: int, most: int) -> RequestParts:
+        document = _parsed(body)
+        ids, table = _few(document["ids"], most), document["features"]
+        rows = list(table)
+        _check_shape(body, rows, self._width, len(ids) + 2)
+        if len(rows) != len(ids):
+            raise _Unfit
+        numbers = np.frombuffer(table.as_buffer(of_type="d"))  # a copy, flattened
+        return RequestParts(_head(document, "ids", "features"), ids, numbers.reshape(len(ids), self._width))
+
+    def _fast_named_columns(self, body: bytes, _: int, most: int) -> RequestParts:
+        document = _parsed(body)
+        ids, given = _few(document["ids"], most), document["features"]
+        if len(given) != self._width:
+            raise _Unfit
+        columns = _table(body, [given[name] for name in self.names], len(ids), self._width + 1)
+        return RequestParts(_head(document, "ids", "features"), ids, np.ascontiguousarray(columns.T))
+
+    def _fast_packed(self, body: bytes, _: int, most: int) -> RequestParts:
+        _check_few(body, b",", most)
+        request = _columns(body)
+        if not isinstance(request.features, bytes):
+            raise _Unfit
+        return RequestParts(request, request.ids, unpacked(request.features, len(request.ids), self._width))
+
+    def _fast_named_rows(self, body: bytes, at: int, most: int) -> RequestParts:
+        _check_few(body, b"{", 2 * most)  # one for a candidate, one for its features
+        first = _FIRST.match(body, at)
+        if first is None or self._width > MOST_TYPED:
+            raise _Unfit
+        order = tuple(map(self._places.__getitem__, _names(first[0])))
+        if all(a < b for a, b in pairwise(order)):  # the ranker's, perhaps with gaps
+            order = ()
+        decode = self._typed.get(order)
+        if decode is None:
+            if len(self._typed) >= MOST_ORDERS:
+                raise _Unfit
+            decode = self._typed[order] = self._decoder(order)
+        request = decode(body)
+        values = msgspec.structs.astuple
+        rows = joined_rows([self._pack(*values(one.features)) for one in request.candidates], self._width)
+        if order:
+            turned = np.empty_like(rows)
+            turned[:, list(order)] = rows
+            rows = turned
+        return RequestParts(request, [one.id for one in request.candidates], rows)
+
+    def _decoder(self, order: tuple[int, ...]) -> Callable[[bytes], Any]:
+        """Decodes into a type with the ranker's features as fields: a row costs half of a dictionary."""
+        if order and len(set(order)) != self._width:
+            raise _Unfit
+        names = [self.names[j] for j in order] if order else self.names
+        fields: list[Any] = []
+        for j, name in enumerate(names):
+            default = self._defaults.get(name)
+            fields.append((f"f{j}", float) if default is None else (f"f{j}", float, default))
+        how: Any = {"forbid_unknown_fields": True, "gc": False, "kw_only": True}
+        rename = {f"f{j}": name for j, name in enumerate(names)}
+        features = msgspec.defstruct("Features", fields, rename=rename, **how)
+        candidate: Any = msgspec.defstruct("Candidate", [("id", ItemId), ("features", features)], **how)
+        request = msgspec.defstruct(
+            "Request", [("candidates", list[candidate])], bases=(RankHead,), forbid_unknown_fields=True, kw_only=True
+        )
+        return msgspec.json.Decoder(request).decode
