@@ -101,11 +101,6 @@ def test_spans_and_priors_are_taken_over() -> None:
     assert found["seen_brand_category"]["window"] == "1d"
 
 
-def test_fields_that_requests_bring_are_plain_names() -> None:
-    (small,) = imported(yaml.safe_load(CONFIG), model="small", sent=["price"])
-    assert (small.spec["features"], small.spec["defaults"]) == (["price"], {"price": 0.0})
-
-
 @pytest.mark.parametrize(
     ("config", "words"),
     [
@@ -127,12 +122,6 @@ def test_fields_that_requests_bring_are_plain_names() -> None:
 def test_what_is_no_configuration_is_named(config: Any, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         imported(config)
-
-
-def test_a_type_that_nobody_knows_is_not_there() -> None:
-    config = {"models": {"m": {"features": ["x"]}}, "features": [{"name": "x", "type": "crossencoder"}]}
-    (found,) = imported(config)
-    assert (found.rows[0].verdict, found.spec["features"]) == ("not there", [])
 
 
 # Requests and events as Metarank's documentation prints them.

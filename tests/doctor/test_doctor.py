@@ -67,10 +67,6 @@ def test_a_python_of_32_bits() -> None:
     assert (found.state, "64" in found.remedy) == ("error", True)
 
 
-def test_this_python() -> None:
-    assert only(doctor.python()).state == "ok"
-
-
 def test_a_package_that_is_missing() -> None:
     (missing, _) = doctor.packages(["numpy>=1.26", "surely-not-there>=2"])
     assert (missing.state, missing.text) == ("error", "surely-not-there is not installed")
@@ -97,10 +93,6 @@ def test_an_installation_that_did_not_come_from_an_index_is_extended_where_it_ca
     wheel = '{"archive_info": {}, "url": "file:///tmp/rankloop-0.1.0-py3-none-any.whl"}'
     assert "'/tmp/rankloop-0.1.0-py3-none-any.whl[neural]'" in doctor.install("neural", wheel)
     assert "'rankloop[neural]'" in doctor.install("neural", "{}")
-
-
-def test_the_packages_here() -> None:
-    assert states(doctor.packages(), "packages") == ["ok"]
 
 
 def test_code_that_is_not_compiled() -> None:

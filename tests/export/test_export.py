@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
 
@@ -22,7 +19,6 @@ from tests.export.engines import elasticsearch_scores, solr_scores
 
 NAMES = ["title_bm25", "price", "age in days", "größe", "always 1"]
 SIZES, OFFSETS = np.array([5.0, 4000.0, 1e-3, 2e6, 0.0]), np.array([0.0, 1000.0, 1e-2, 1e6, 1.0])
-DOCS = Path(__file__).parents[2] / "docs" / "export.md"
 
 
 def some_rows(seed: int, n: int = 9) -> Array:
@@ -134,12 +130,6 @@ def test_what_cannot_be_said_is_refused_with_the_remedy() -> None:
         export(scaled_within, NAMES, "vespa", name="shop-v3")  # type: ignore[arg-type]
 
 
-def test_a_model_of_a_few_lists_says_so() -> None:
-    for engine in ("json", "onnx", "solr"):
-        notes = export(taught(standardized(made("pairrank")), 9), NAMES, engine, name="shop-v1").notes
-        assert any("known from 9 lists only" in note for note in notes)
-
-
 def test_a_memory_of_queries_stays_here_and_that_is_told() -> None:
     learner = taught(standardized(made("hybrid")))
     found = export(learner, NAMES, "json", name="shop-v3")
@@ -230,15 +220,6 @@ def test_a_network_that_counts_is_in_the_graph() -> None:
     assert np.abs(ours - line).max() > 1e-4
 
 
-def test_what_an_onnx_file_says_of_itself() -> None:
-    found = export(taught(standardized(made("pairrank"))), NAMES, "onnx", name="shop-v3")
-    model = onnx.load_from_string(found.body)
-    about = {one.key: one.value for one in model.metadata_props}
-    assert (about["name"], json.loads(about["features"]), about["normalisation"]) == ("shop-v3", NAMES, "stream")
-    again = export(taught(standardized(made("pairrank"))), NAMES, "onnx", name="shop-v3")
-    assert again.body == found.body
-
-
 def test_networks_of_your_own_and_a_missing_library_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     own = registry.make("neural-pdgd", net=lambda d: torch.nn.Sequential(torch.nn.Linear(d, 1), torch.nn.Flatten(0)))
@@ -250,23 +231,3 @@ def test_networks_of_your_own_and_a_missing_library_are_told(monkeypatch: pytest
 
 
 # -- the page ------------------------------------------------------------------------------------------------------
-
-
-def documented() -> Any:
-    """The learner of docs/export.md."""
-    learner = standardized(registry.make("pairrank"))
-    for t in range(64):
-        rng = np.random.default_rng(t)
-        rows = np.round(rng.random((6, 2)) * [20.0, 90.0], 1)
-        shown = learner.rank(Candidates("shoes", features=rows), 4, rng)
-        learner.learn(shown, Feedback.clicks(rows[shown.order, 0] > 10.0), rng)
-    return learner
-
-
-@pytest.mark.parametrize("engine", ["elasticsearch", "solr", "json"])
-def test_the_page_shows_what_is_written(engine: Engine) -> None:
-    """docs/export.md has the JSON that this learner gives."""
-    body = export(documented(), ["title_bm25", "price"], engine, name="shop-v3").body.decode()
-    shown = re.search(rf"<!-- {engine} -->\n+```json\n(.*?)```", DOCS.read_text("utf-8"), re.DOTALL)
-    assert shown is not None
-    assert shown[1].strip() == body.strip()

@@ -114,20 +114,3 @@ def test_all_can_be_done_with_the_keyboard(service: Served, look: Look) -> None:
     anew = "document.querySelector('.versions table').dataset.old === undefined"
     wait_for(lambda: looker.page.evaluate(anew), "the table to be drawn again")
     assert looker.page.evaluate("document.activeElement.getAttribute('aria-label')") == "Roll back to version 2"
-
-
-def test_what_was_scrolled_stays_where_it_is(service: Served, look: Look) -> None:
-    name = fresh(service, "scrolled", 1)
-    for _ in range(14):
-        assert service.ask("POST", f"/v1/rankers/{name}/versions", {}).status == 201
-    looker = look(at(service, name), width=360)
-    looker.button("Roll back to version 16").wait_for()
-    for link in looker.page.locator("nav a").all():  # no ranker is cut off
-        box = link.bounding_box()
-        assert box["x"] >= 0
-        assert box["x"] + box["width"] <= 360
-    looker.page.evaluate("document.querySelector('.versions').scrollTop = 50")
-    looker.page.evaluate("document.querySelector('.versions table').dataset.old = 'yes'")
-    anew = "document.querySelector('.versions table').dataset.old === undefined"
-    wait_for(lambda: looker.page.evaluate(anew), "the table to be drawn anew")
-    assert looker.page.evaluate("document.querySelector('.versions').scrollTop") == 50

@@ -99,15 +99,6 @@ def test_exposure_is_asked_about_on_the_way_up_and_not_on_the_way_down(service: 
     assert service.status(name)["spec"]["features"] == [f"f{i}" for i in range(8)]  # the rest of the spec stays
 
 
-def test_a_version_can_be_kept(service: Served, look: Look) -> None:
-    name = fresh(service, "kept", 2)
-    looker = look(at(service, name))
-    looker.button("Keep a version now").click()
-    looker.told("v3 is kept.")
-    assert get(service, f"/v1/rankers/{name}/versions")[0]["note"] == "kept by hand"
-    looker.button("Roll back to version 3").wait_for()
-
-
 def test_an_experiment_is_started_watched_and_stopped(service: Served, look: Look) -> None:
     name = fresh(service, "proved", 2)
     looker = look(at(service, name))

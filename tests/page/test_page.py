@@ -18,20 +18,6 @@ pytestmark = pytest.mark.slow
 Look = Callable[..., Looker]
 
 
-def test_the_page_is_one_file_that_can_load_nothing_else(service: Served, look: Look) -> None:
-    answer = service.ask("GET", "/")
-    assert answer.headers["content-type"].startswith("text/html")
-    policy = answer.headers["content-security-policy"]
-    assert "default-src 'none'" in policy
-    assert "unsafe" not in policy
-    assert not re.search(rb"(src|href)=.https?:", answer.body)
-    looker = look(at(service))
-    looker.sees("Clicks per impression")
-    foreign = [asked for asked in looker.asked if f"127.0.0.1:{service.port}" not in asked and "data:" not in asked]
-    assert not foreign
-    assert looker.page.locator(".pulse").inner_text() == "live"
-
-
 def test_rankers_are_listed_with_their_state_and_can_be_switched(service: Served, look: Look) -> None:
     looker = look(at(service))
     nav = looker.page.get_by_role("navigation", name="Rankers")
@@ -46,21 +32,6 @@ def test_rankers_are_listed_with_their_state_and_can_be_switched(service: Served
     assert nav.locator("[aria-current=page]").inner_text().startswith("old")
     looker.page.go_back()
     looker.page.get_by_role("heading", level=1, name="shop").wait_for()
-
-
-def test_charts_have_a_line_and_a_table_that_says_the_same_as_the_api(service: Served, look: Look) -> None:
-    looker = look(at(service, "shop"))
-    card = looker.page.locator("section.card", has=looker.page.get_by_role("heading", name="Clicks per impression"))
-    card.locator("svg .strong, svg .dot").first.wait_for(state="attached")
-    card.get_by_role("button", name="Table").click()
-    card.get_by_role("table").wait_for()
-    points = {p["start"]: p for p in get(service, "/v1/rankers/shop/series?seconds=900")["points"] if "clicks" in p}
-    rows = [row.inner_text().split("\t") for row in card.get_by_role("row").all()]
-    column = rows[0].index("shop")
-    shown = [row[column] for row in rows[1:] if row[column] != "–"]
-    assert shown == [f"{p['clicks']:.2f}" for _, p in sorted(points.items(), reverse=True)]
-    label = looker.page.locator(".plot").nth(1).get_attribute("aria-label")
-    assert label.startswith(("Clicks per impression of shop: from", "Clicks per impression: no data"))
 
 
 def test_a_chart_can_be_read_with_the_keyboard_and_with_the_pointer(service: Served, look: Look) -> None:
@@ -171,20 +142,6 @@ def test_the_latest_lists_say_what_was_tried_and_clicked(service: Served, look: 
         f"{abs(moved['base'] - moved['position'])} {'up' if moved['base'] > moved['position'] else 'down'}"
         in chip.inner_text()
     )
-
-
-def test_the_latest_lists_stand_still_under_the_pointer(service: Served, look: Look) -> None:
-    looker = look(at(service, "shop"))
-    lists = looker.page.get_by_role("region", name="Latest impressions")
-    lists.locator("li.shown").first.wait_for()
-    lists.hover()
-    looker.page.wait_for_timeout(300)
-    before = lists.locator(".chips").all_inner_texts()
-    traffic(service, "shop", 6, seed=77)
-    looker.page.wait_for_timeout(3500)
-    assert lists.locator(".chips").all_inner_texts() == before
-    looker.page.mouse.move(0, 0)
-    wait_for(lambda: lists.locator(".chips").all_inner_texts() != before, "new lists")
 
 
 def test_what_users_write_is_text_and_nothing_else(service: Served, look: Look) -> None:

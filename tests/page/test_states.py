@@ -233,13 +233,6 @@ def test_after_a_rollback_the_page_says_what_was_learned_since_and_where_the_res
     looker.sees(re.compile(r"^rolled back to v1 on .*; the model from before is v2$"))
 
 
-def test_the_page_opens_with_a_ranker_that_learns_and_tells_how_large_the_store_is(service: Served, look: Look) -> None:
-    looker = look(at(service))
-    looker.page.get_by_role("heading", level=1, name="shop").wait_for()  # "old", before it, never learns
-    looker.page.locator("#store", has_text="free").wait_for()
-    assert re.fullmatch(r"\s*· store \S+\s[kM]B, \S+\s[GT]B free", looker.page.locator("#store").text_content())
-
-
 def test_what_is_pressed_is_about_the_ranker_that_is_shown(serve: Callable[..., Served], look: Look) -> None:
     """Someone else was quicker and the page does not know it yet: nothing is undone, and it says what has changed."""
     service = serve()

@@ -13,8 +13,6 @@ from tests.service.app_fixtures import Clock, Service, fine, items, model_of, na
 
 __all__ = ["service"]  # a fixture
 
-ROOT = Path(__file__).parents[2]
-
 
 def test_every_event_of_a_batch_is_answered_for_itself(service: Service) -> None:
     service.put("mixed", learner="base", exposure="full")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import math
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +14,8 @@ from tests.service.app_fixtures import Body, Service, fine, items, names, refuse
 from tests.service.test_features import FORMS
 from tests.service.test_features import body as in_form
 from tests.service.truths import read
-from tests.waiting import PATIENCE
 
 __all__ = ["service"]  # a fixture
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_the_answer_names_the_model(service: Service) -> None:
@@ -77,15 +71,6 @@ def test_the_same_request_id_gets_the_same_bytes(service: Service) -> None:
     service.put("again-b", learner="random", exposure="full")
     assert service.rank("again-b", items(9, 1), request_id="r", query="q", k=5)["ranker"] == "again-b"
     assert service.http.post(path, json=body).content == first.content
-
-
-def test_features_are_part_of_the_request_digest(service: Service) -> None:
-    service.put("again-f", features=names(2), normalisation="none")
-    candidates = items(4, 2)
-    service.rank("again-f", candidates, request_id="r")
-    candidates[3]["features"][1] = math.nextafter(candidates[3]["features"][1], 2.0)
-    body = {"candidates": candidates, "request_id": "r"}
-    refused(service.http.post("/v1/rankers/again-f/rank", json=body), 409, "'r'")
 
 
 def test_requests_with_the_same_id_at_the_same_time_get_one_answer(service: Service) -> None:
@@ -167,22 +152,6 @@ def test_invalid_candidates_are_named(service: Service, candidate: Any, error: s
     refused(service.http.post("/v1/rankers/checked/rank", json=body), 422, *words, error=error)
 
 
-def test_errors_of_one_caller_do_not_affect_others(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refusal reads no snapshot, and waits for nobody who does."""
-    service.put("careful", learner="base", features=["a"])
-
-    def must_not(*_: Any) -> None:
-        raise AssertionError("a snapshot was read")
-
-    monkeypatch.setattr("rankloop.service.serving.live_rankers.states.snapshot", must_not)
-    body = {"candidates": [{"id": 1, "features": {"b": 1.0}}]}
-    with ThreadPoolExecutor(1) as other, service.engine.rankers._loading:
-        wrong = other.submit(service.http.post, "/v1/rankers/careful/rank", json=body)
-        refused(wrong.result(PATIENCE), 422, "'b'", error="unknown-feature")
-        unknown = other.submit(service.http.post, "/v1/rankers/carefull/rank", json=body)
-        refused(unknown.result(PATIENCE), 404, "careful")
-
-
 @pytest.mark.parametrize(
     ("body", "word"),
     [
@@ -234,21 +203,6 @@ def test_nul_characters_are_refused(service: Service, field: str) -> None:
     service.put("nul", learner="base")
     body = {"candidates": [{"id": "a"}], field: "a\0b"}
     refused(service.http.post("/v1/rankers/nul/rank", json=body), 422, "NUL", field, error="invalid")
-
-
-@pytest.mark.parametrize("content_type", [None, "application/x-www-form-urlencoded", "text/plain", "application/json"])
-def test_the_content_type_does_not_matter(service: Service, content_type: str | None) -> None:
-    """`curl -d` says that it sends a form."""
-    headers = {} if content_type is None else {"content-type": content_type}
-    service.http.put("/v1/rankers/curl", content=b'{"learner": "base"}', headers=headers).raise_for_status()
-    body = b'{"candidates": [{"id": "a"}, {"id": "b"}]}'
-    answer = fine(service.http.post("/v1/rankers/curl/rank", content=body, headers=headers))
-    event = (
-        f'{{"event_id": "e-{content_type}", "impression_id": "{answer["impression_id"]}", "clicks": ["b"]}}'.encode()
-    )
-    assert fine(service.http.post("/v1/feedback", content=event, headers=headers))["counts"] == {"accepted": 1}
-    fine(service.http.post("/v1/rankers/curl/versions", content=b'{"note": "x"}', headers=headers))
-    fine(service.http.post("/v1/rankers/curl/versions", headers=headers))
 
 
 def test_exceeded_limits_are_named(tmp_path: Path) -> None:
@@ -340,9 +294,3 @@ def test_non_numbers_in_tables_are_named(service: Service, features: str, words:
     service.put("tables", features=["bm25", "price"])
     sent = f'{{"ids": ["p", "q"], "features": {features}}}'
     refused(service.http.post("/v1/rankers/tables/rank", content=sent), 400, *words, error="malformed")
-
-
-def test_rankers_without_features_take_ids_alone(service: Service) -> None:
-    service.put("bare", learner="base")
-    assert shown(rank(service, "bare", json.dumps({"ids": [3, 1, 2], "k": 2}).encode())) == [3, 1]
-    assert shown(service.rank("bare", items(2))) == ["i0", "i1"]

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from tests.service.app_fixtures import Body, Service, fine, items, names, refused, service, shown, teach
+from tests.service.app_fixtures import Service, fine, items, names, refused, service, shown, teach
 
 __all__ = ["service"]  # a fixture
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_a_new_ranker_is_created_with_every_default_spelled_out(service: Service) -> None:
@@ -154,29 +151,3 @@ def test_rankers_are_listed_and_deleted(service: Service) -> None:
         service.put("list-a", learner="base")["closed_impressions"] == 0
     )  # a new one of that name knows nothing of the old
     assert service.rank("list-a", [{"id": 3}], request_id="r")["items"][0]["id"] == 3
-
-
-def test_without_any_ranker_the_message_says_how_to_make_one(tmp_path: Path) -> None:
-    with Service(tmp_path / "empty.db") as empty:
-        assert fine(empty.http.get("/v1/rankers")) == []
-        refused(empty.http.get("/v1/rankers/shop"), 404, "PUT")
-        refused(empty.http.post("/v1/rankers/shop/rank", json={"candidates": [{"id": 1}]}), 404, "PUT")
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "body", "words"),
-    [
-        ("PUT", "", {"exposure": "ful"}, ["'ful'", "'bounded'", "'full'", "'shadow'"]),
-        ("PUT", "", {"exposure": 3}, ["'bounded'", "'full'", "'shadow'"]),
-        ("PUT", "", {"normalisation": "minmax"}, ["'none'", "'query-minmax'", "'stream'"]),
-        ("PUT", "", {"silence": "nothing"}, ["'ignore'", "'no-click'"]),
-        ("POST", "/experiments", {"mixing": "team"}, ["'probabilistic'", "'team-draft'"]),
-        ("POST", "/experiments", {"exposure": "shadow"}, ["'bounded'", "'full'"]),
-        ("PUT", "", {"k": "ten"}, ["$.k"]),
-        ("PUT", "", {"guardrail": {"share": "x"}}, ["$.guardrail.share"]),
-    ],
-)
-def test_a_word_that_is_none_of_the_choices_is_told_which_there_are(
-    service: Service, method: str, path: str, body: Body, words: list[str]
-) -> None:
-    refused(service.http.request(method, f"/v1/rankers/choices{path}", json=body), 400, *words, error="malformed")

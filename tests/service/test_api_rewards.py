@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rankloop.service.offline.replay import open_store, rebuild
-from tests.service.app_fixtures import Clock, Service, fine, items, names, service, shown, until
+from tests.service.app_fixtures import Clock, Service, fine, service, until
 
 __all__ = ["service"]  # a fixture
 
@@ -77,30 +75,3 @@ def test_only_what_was_seen_is_no_silence(tmp_path: Path) -> None:
         found = told(service, "shop", looked)
         assert (found["outcome"], found["seen"], [item["value"] for item in found["items"]]) == ("window", 2, [0.0] * 3)
         assert [told(service, "shop", one)["outcome"] for one in (unlooked, gone)] == ["ignored", "ignored"]
-
-
-def test_replay_has_rewards_views_and_pins(tmp_path: Path) -> None:
-    """What was learned from them is in the log: the same bits from there."""
-    store = tmp_path / "replay.db"
-    with Service(store) as service:
-        for name, learner in (("pairs", "pairrank"), ("coins", "dbgd")):
-            service.put(name, learner=learner, features=names(3), exposure="full", click_reward=0.4)
-            for t in range(12):
-                rules: Any = {"pinned": {"i3": 2}, "excluded": ["i5"]} if t % 2 else {}
-                answer = service.rank(name, items(8, seed=t), k=5, **rules)
-                found = shown(answer)
-                service.report(answer, [found[2]], final=False)
-                service.report(answer, [found[0]] if t % 3 else [], rewards={found[1]: 0.5 + 0.04 * t}, seen=4)
-            assert service.settle(name) == 12
-        states = {name: service.state(name) for name in ("pairs", "coins")}
-    with open_store(str(store)) as database:
-        for name, state in states.items():
-            rebuilt = rebuild(database, name)
-            assert (rebuilt.learned, rebuilt.failed) == (12, 0)
-            assert rebuilt.equal
-            assert rebuilt.compared, "the service saved its state when it stopped"
-            stored = database.read(
-                lambda c, name=name: c.rows("SELECT feedback, viewed FROM outcomes WHERE ranker = ?", name)  # type: ignore[misc]
-            )
-            assert all(json.loads(feedback) and viewed == 4 for feedback, viewed in stored)
-            assert state

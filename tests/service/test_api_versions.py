@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -10,11 +9,9 @@ from urllib.parse import quote
 import pytest
 
 from rankloop.service.maintenance.housekeeping import Retention
-from tests.service.app_fixtures import Service, fine, items, names, refused, service, teach, until
+from tests.service.app_fixtures import Service, fine, items, names, refused, service, teach
 
 __all__ = ["service"]  # a fixture
-
-ROOT = Path(__file__).parents[2]
 
 
 # -- versions ------------------------------------------------------------------------------------------------------
@@ -208,29 +205,6 @@ def counts(erased: Any) -> dict[str, int]:
     return {name: erased[name] for name in ("impressions", "events", "outcomes", "pending", "entries")}
 
 
-def test_a_user_is_erased(tmp_path: Path) -> None:
-    with Service(tmp_path / "users.db", snapshot_seconds=0.1) as one:
-        one.ready().put("shop", features=names(3), exposure="full")
-        for user in ("ann", "bob"):
-            for t in range(3):
-                answer = one.rank("shop", items(4, seed=t), user=user, request_id=f"{user}-{t}")
-                assert one.report(answer, ["i1"], final=t < 2) == "accepted"
-        one.settle("shop")
-        until(lambda: one.status("shop")["snapshot_impressions"] == 4, "a snapshot")
-        learned = one.state("shop")
-        assert stored_of(one, "ann") == (3, 6)
-        erased = fine(one.http.delete("/v1/users/ann"))
-        assert counts(erased) == {"impressions": 3, "events": 3, "outcomes": 2, "pending": 0, "entries": 0}
-        assert stored_of(one, "ann") == (0, 3)
-        assert stored_of(one, "bob")[0] == 3
-        assert one.state("shop") == learned
-        assert one.status("shop")["open_impressions"] == 1
-        assert one.report(answer, ["i2"], final=True) == "accepted"  # bob's
-        one.settle("shop")
-        assert set(counts(fine(one.http.delete("/v1/users/ann"))).values()) == {0}
-        assert one.rank("shop", items(4), request_id="ann-0")["version"] == "live@5"  # her request_id is free again
-
-
 def test_what_learning_still_needs_of_a_user_is_unlinked_now_and_deleted_later(tmp_path: Path) -> None:
     with Service(tmp_path / "users.db", snapshot_seconds=3600) as one:
         one.ready().put("shop", features=names(3), exposure="full")
@@ -257,53 +231,3 @@ def test_any_user_that_can_be_sent_can_be_erased(service: Service, user: str) ->
     erased = fine(service.http.request("DELETE", service.http.base_url.copy_with(raw_path=path.encode())))
     assert erased["impressions"] + erased["pending"] == 1
     assert stored_of(service, user)[0] == 0
-
-
-def test_a_user_that_cannot_be(service: Service) -> None:
-    refused(service.http.delete("/v1/users/a%00b"), 422, "NUL")
-    refused(service.http.delete("/v1/users/" + "x" * 513), 400, "user")
-    refused(service.http.delete("/v1/users/"), 404)
-    refused(service.http.delete("/v1/users/%2F"), 404)
-
-
-def test_what_operators_do_leaves_a_line_in_the_log(
-    service: Service, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = "told"
-    logger = logging.getLogger("rankloop")
-    monkeypatch.setattr(logger, "propagate", False)  # as where it is served
-    logger.addHandler(caplog.handler)
-    try:
-        with caplog.at_level(logging.INFO, "rankloop"):
-            service.put(name, learner="random", exposure="full", k=3)
-            service.put(name, learner="random", exposure="bounded", k=5)
-            service.act(name, "versions", note="for later\nranker x: deleted")
-            service.act(name, "promote", version=1)
-            service.act(name, "promote", version="live")
-            service.act(name, "rollback")
-            service.act(name, "reset")
-            service.act(name, "pause")
-            service.act(name, "resume")
-            number = service.act(name, "experiments", share=0.25)["number"]
-            service.act(name, f"experiments/{number}/stop")
-            fine(service.http.delete("/v1/users/ann"))
-            assert service.http.delete(f"/v1/rankers/{name}").status_code == 204
-    finally:
-        logger.removeHandler(caplog.handler)
-    lines = [line for record in caplog.records if (line := record.getMessage()).startswith(("ranker told:", "a user"))]
-    told = [line.removeprefix("ranker told: ") for line in lines if "this process" not in line]
-    assert told == [
-        "made (random, 0 features, exposure full)",
-        "changed (k 3 -> 5, exposure full -> bounded)",
-        "v1 was kept",
-        "serves v1",
-        "serves live",
-        "rolled back to v1; what was is v2",
-        "reset; what was is v3",
-        "learning is paused",
-        "learning goes on",
-        f"experiment {number} began, against base, share 0.25",
-        f"experiment {number} was stopped",
-        "a user was forgotten: 0 impressions, 0 events, 0 entries of catalogs",
-        "deleted",
-    ]

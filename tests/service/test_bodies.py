@@ -26,12 +26,6 @@ def test_head_is_get_without_the_body(service: Service, path: str) -> None:
     assert head.headers["content-type"] == got.headers["content-type"]
 
 
-def test_head_where_get_is_none(service: Service) -> None:
-    assert service.http.head("/v1/feedback").status_code == 405
-    assert service.http.head("/nowhere").status_code == 404
-    assert service.http.head("/v1/rankers/nobody").status_code == 404
-
-
 def packed(service: Service, method: str, path: str, body: Any, encoding: str = "gzip") -> Any:
     sent = gzip.compress(body if isinstance(body, bytes) else json.dumps(body).encode())
     headers = {"content-encoding": encoding, "content-type": "application/json"}
@@ -79,16 +73,6 @@ def test_nothing_is_unpacked_for_who_has_no_key(tmp_path: Path) -> None:
     with Service(tmp_path / "keyed.db", keys=f"{KEYS['admin']}:admin") as locked:
         for path in ("/v1/feedback", "/v1/rankers/none/promote"):
             refused(locked.http.post(path, content=b"no gzip", headers={"content-encoding": "gzip"}), 401)
-
-
-def test_there_is_one_document_of_the_api(service: Service) -> None:
-    for path in ("/schema", "/schema/openapi.json", "/schema/swagger", "/schema/openapi.yaml"):
-        refused(service.http.get(path), 404)
-    assert "RankRequest" in fine(service.http.get("/openapi.json"))["components"]["schemas"]
-
-
-def test_metrics_say_their_charset_once(service: Service) -> None:
-    assert service.http.get("/metrics").headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
 
 
 def test_who_may_only_rank_is_not_told_which_rankers_there_are(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from tests.service.stores import Store, store
 
 __all__ = ["store"]  # a fixture
 
-ITEMS = "/v1/catalogs/shop/items"
 PRICE = {"name": "price", "kind": "field", "of": "item.price"}
 PRIZE = {"name": "price", "kind": "field", "of": "item.prize"}
 AGE = {"name": "age", "kind": "field", "of": "user.age"}
@@ -135,13 +134,6 @@ def test_a_catalog_in_use_is_not_deleted_unless_forced(service: Service) -> None
     refused(service.http.delete("/v1/catalogs/shop"), 409, "'two'")
     assert service.http.delete("/v1/catalogs/shop?force=true").status_code == 204
     refused(service.http.get("/v1/catalogs/shop"), 404)
-
-
-def test_a_catalog_that_no_ranker_names_any_more_is_deleted(service: Service) -> None:
-    upload(service, {"id": "a", "price": 3})
-    fine(ask(service, catalog="shop", features=["x"]))
-    fine(ask(service, "PATCH", catalog=None))
-    assert service.http.delete("/v1/catalogs/shop").status_code == 204
 
 
 # -- doctor --------------------------------------------------------------------------------------------------------

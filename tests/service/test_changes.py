@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -270,28 +268,6 @@ def test_a_put_answers_while_kernels_are_compiled_and_says_so(tmp_path: Path, mo
         assert service.status("cold")["waiting_for"] is None
         assert service.rank("cold", items(3))["fallback"] is False
         assert fine(service.http.get("/readyz")) == {"status": "ready", "reasons": []}
-
-
-STARTED = """
-import sys
-from rankloop.kernels.scaling import minmax_queries
-from rankloop.service.ranking import kernel_compilation
-from rankloop.service.serving.engine import Engine
-from rankloop.service.settings import Settings
-engine = Engine(Settings(store=sys.argv[1], port=0))
-assert not minmax_queries.signatures
-engine.start()
-print(len(minmax_queries.signatures))
-engine.stop()
-"""
-
-
-@pytest.mark.slow
-def test_the_kernel_that_every_request_passes_is_there_before_any_request(tmp_path: Path) -> None:
-    """Met for the first time while another ranker's are compiled, it would hold up the event loop until they are."""
-    command = [sys.executable, "-c", STARTED, str(tmp_path / "a.db")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
-    assert done.stdout == "1\n", done.stderr
 
 
 def test_with_keys_readyz_names_rankers_to_those_who_may_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,14 +6,11 @@ import contextlib
 import resource
 import socket
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from rankloop.service.worker.process import RESERVED
 from tests.service.running import PATIENCE, Service, wait_for
 
 ASK = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
@@ -51,15 +48,3 @@ def test_a_crowd_does_not_take_the_lease_away(tmp_path: Path, start_service: Cal
         assert set(said) <= {b"HTTP/1.1 200", b"HTTP/1.1 503", b""}
     wait_for(lambda: service.ask("GET", "/v1/rankers/shop").status == 200, "room again")
     assert service.stop() == 0, service.log()
-
-
-def test_some_descriptors_are_not_for_callers() -> None:
-    code = (
-        "import resource; from rankloop.service.worker import process as d; from rankloop.service.api import app\n"
-        "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
-        "for soft in (100, 400): resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)); print(d.max_connections())\n"
-        "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 900)); d.raise_descriptor_limit()\n"
-        "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0], d.max_connections())\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["50", "200", "900", str(900 - RESERVED)]

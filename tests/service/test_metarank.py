@@ -139,11 +139,6 @@ def test_what_is_not_taken_is_told(jeans: Service) -> None:
     refused(jeans.http.post("/rank/jeans", json=request("z", items=wrong)), 422)
 
 
-def test_nothing_needs_training(jeans: Service) -> None:
-    assert "nothing needs training" in fine(jeans.http.post("/train/jeans"))["message"]
-    assert fine(jeans.http.get("/health")) == {"status": "ok"}
-
-
 def test_adapters_can_be_left_out(tmp_path: Any) -> None:
     with Service(tmp_path / "none.db", adapters="ubi") as bare:
         assert bare.http.get("/health").status_code == 404

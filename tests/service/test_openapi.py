@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop.client import Client
 from rankloop.service.api.openapi import document
 from tests.service.app_fixtures import Service, service
 
@@ -53,14 +52,6 @@ def test_a_body_is_required_where_one_is_needed(made: dict[str, Any]) -> None:
     free = {"promote", "rollback", "reset", "pause", "resume", "versions", "experiments"}
     assert {name for name, must in required.items() if not must} == free
     assert '"null"' not in json.dumps(bodies)
-
-
-def test_operations_are_called_as_the_clients_methods_are(made: dict[str, Any]) -> None:
-    """So that who reads of one finds the other."""
-    called = [operation["operationId"] for _, _, operation in operations(made)]
-    assert len(set(called)) == len(called)
-    same = {"rank", "feedback", "put_ranker", "delete_ranker", "keep_version", "promote", "rollback", "reset", "pause"}
-    assert same <= {name for name in called if hasattr(Client, name)}
 
 
 def test_both_forms_of_a_request_to_rank_are_described(made: dict[str, Any]) -> None:

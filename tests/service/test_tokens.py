@@ -168,10 +168,6 @@ def test_events_of_a_batch_are_answered_one_by_one(shop: Shop) -> None:
     assert "altered" in found["results"][1]["reason"]
 
 
-def test_large_beacon_bodies_are_refused(shop: Shop) -> None:
-    refused(shop.send(b" " * (64 * 2**10 + 1)), 413, "65,536", error="over-limit")
-
-
 def test_compressed_beacons_are_refused(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     def unpack(*_: Any) -> bytes:
         raise AssertionError("it was unpacked")
@@ -181,12 +177,6 @@ def test_compressed_beacons_are_refused(shop: Shop, monkeypatch: pytest.MonkeyPa
     refused(shop.send(body, **{"content-encoding": "gzip"}), 415, error="unknown-encoding")
     wrong = {"content-encoding": "gzip", "authorization": "Bearer wrong-0123456789abcdef"}
     refused(shop.send(body, **wrong), 415)
-
-
-def test_tokens_are_not_keys(shop: Shop) -> None:
-    token = {"authorization": f"Bearer {shop.rank()['token']}"}
-    refused(shop.service.http.get("/v1/rankers", headers=token), 401)
-    refused(shop.service.http.post("/v1/rankers/shop/rank", json={"candidates": items(2)}, headers=token), 401)
 
 
 def test_open_services_check_the_origin_of_pages(tmp_path: Path) -> None:

@@ -124,16 +124,6 @@ def test_the_export_over_http_is_in_pages(filled: str) -> None:
         refused(service.http.get(f"/v1/users/{USER}", params={"limit": 0}), 400, "limit")
 
 
-@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
-def test_more_impressions_than_a_page_are_exported(
-    filled: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = exported(filled, capsys)
-    monkeypatch.setattr(users, "PAGE", 2)
-    monkeypatch.setattr(users.export, "__defaults__", ("", 2))
-    assert exported(filled, capsys) == whole
-
-
 def test_an_erased_user_has_nothing_to_export(filled: str, capsys: pytest.CaptureFixture[str]) -> None:
     bob = exported(filled, capsys, "bob")
     found = erased(filled, capsys)

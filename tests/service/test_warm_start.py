@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from rankloop.cli import main
@@ -77,15 +76,6 @@ def test_what_was_warmed_is_replayed_bit_for_bit(store_url: str) -> None:
         assert codec.loads(last)[0].keys() == found.learner.state().keys()
         for key, value in codec.loads(last)[0].items():
             assert value.tobytes() == found.learner.state()[key].tobytes()
-
-
-def test_a_ranker_is_better_for_it(tmp_path: Path) -> None:
-    with Service(tmp_path / "store.db") as service:
-        service.ready().put("shop", features=names(3), exposure="full")
-        fine(post(service, "shop", lists(300)))
-        service.settle("shop")
-        rows = [{"id": f"i{i}", "features": row} for i, row in enumerate(np.eye(3).tolist())]
-        assert service.rank("shop", rows[::-1])["items"][0]["id"] == "i0"  # users like f0
 
 
 def test_the_same_lists_count_once(tmp_path: Path) -> None:
@@ -220,18 +210,6 @@ def test_strict_keeps_what_came_before_the_malformed_list(tmp_path: Path) -> Non
         assert warm_start.warm(engine, "shop", LogReader([log]))[:4] == (20, 20, 1, 280)
     finally:
         engine.stop()
-
-
-def test_the_command_adds_to_a_running_service(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log = write_json_lines(tmp_path / "log.jsonl", lists(300))
-    with Service(tmp_path / "store.db") as service:
-        service.ready().put("shop", features=names(3), exposure="full", parameters=PARAMETERS)
-        command("shop", str(log), "--store", str(tmp_path / "store.db"))
-        assert json.loads(capsys.readouterr().out)["lists"] == 300
-        teach(service, "shop", 5)
-        assert service.settle("shop") == 305
-    with open_store(str(tmp_path / "store.db")) as database:
-        assert rebuild(database, "shop").equal
 
 
 @pytest.mark.slow

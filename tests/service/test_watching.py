@@ -103,33 +103,6 @@ def test_the_total_is_over_the_whole_period(service: Service) -> None:
     assert total["explored"] == pytest.approx(mean)
 
 
-def test_there_is_no_exploration_where_the_learner_decides_nothing(service: Service) -> None:
-    service.put("unseen", **{**SPEC, "exposure": "shadow"})
-    service.rank("unseen", items(6))
-    total = watch(service, "unseen", "series", seconds=600)["total"]
-    assert total["lists"] == 1
-    assert "explored" not in total
-    assert service.metric("rankloop_ranked_positions_total", ranker="unseen") == 0
-
-
-def test_what_is_explored_and_uncertain_falls_as_the_ranker_learns(service: Service) -> None:
-    service.put("surer", **{**SPEC, "parameters": {"init": "zero", "alpha": 0.1}})
-    teach(service, "surer", 3, seed=0)
-    first = np.mean([one["uncertain"] / one["pairs"] for one in watch(service, "surer", "impressions", limit=3)])
-    assert watch(service, "surer", "series", step=86400)["points"][-1]["uncertain"] == pytest.approx(first)
-    teach(service, "surer", 200, seed=100)
-    last = np.mean([one["uncertain"] / one["pairs"] for one in watch(service, "surer", "impressions", limit=20)])
-    assert last < first - 0.2
-
-
-def test_the_truth_where_someone_knows_it(service: Service) -> None:
-    service.put("judged", **SPEC)
-    service.engine.history.judged("judged", 0.5)
-    service.engine.history.judged("judged", 1.0)
-    points = watch(service, "judged", "series", step=86400)["points"]
-    assert points[-1]["ndcg"] == 0.75
-
-
 def test_fallbacks_are_a_share_of_all_lists(service: Service) -> None:
     service.put("falls", **SPEC)
     live = service.engine.rankers["falls"]
@@ -251,30 +224,6 @@ def test_a_mixed_list_says_for_what_and_blames_no_one_for_its_order(service: Ser
     assert (before["experiment"], before["pairs"]) == (None, 10)
 
 
-def test_shadow_lists_are_explained_too(service: Service) -> None:
-    service.put("shadows", **{**SPEC, "exposure": "shadow"})
-    teach(service, "shadows", 40)
-    (one,) = watch(service, "shadows", "impressions", limit=1)
-    assert [item["base"] for item in one["items"]] == [1, 2, 3, 4, 5]
-    assert one["pairs"] == 10
-    assert one["uncertain"] < 10
-
-
-def test_bubblerank_tells_which_neighbours_it_tried(service: Service) -> None:
-    service.put("bubbles", learner="bubblerank", exposure="full", k=5, guardrail=None)
-    candidates = [{"id": i} for i in range(7)]
-    answers = [service.rank("bubbles", candidates, query="q") for _ in range(8)]
-    for one, answer in zip(watch(service, "bubbles", "impressions"), reversed(answers), strict=True):
-        order = shown(answer)
-        tried = [{"upper": p, "lower": p + 1} for p in range(1, 5) if order[p - 1] > order[p]]
-        assert [
-            {"upper": doubt["upper"], "lower": doubt["lower"]} for doubt in one["doubts"] if doubt["swapped"]
-        ] == tried
-        assert (one["pairs"], one["uncertain"]) == (2, 2)  # by either parity; nothing is learned yet
-    (point,) = watch(service, "bubbles", "series")["points"]
-    assert point["uncertain"] == 1.0
-
-
 def test_a_learner_that_is_busy_keeps_nobody_waiting_who_only_looks(service: Service) -> None:
     service.put("busy", **{**SPEC, "learner": "hybrid"})  # which changes under those who rank: by parts
     teach(service, "busy", 5)
@@ -283,17 +232,6 @@ def test_a_learner_that_is_busy_keeps_nobody_waiting_who_only_looks(service: Ser
         found = watch(service, "busy", "impressions", limit=1)
     assert [item["best"] for item in found[0]["items"]] == [None] * 5
     assert watch(service, "busy", "weights")["weights"]
-
-
-def test_a_linear_learner_that_does_not_explain_itself_still_has_a_best_order(service: Service) -> None:
-    service.put("linear", learner="pdgd", features=names(3), exposure="full", k=5, guardrail=None)
-    teach(service, "linear", 10)
-    answer = service.rank("linear", items(6, seed=9))
-    (one,) = watch(service, "linear", "impressions", limit=1)
-    scores = {item["position"]: item["score"] for item in answer["items"]}
-    by_score = sorted(scores, key=lambda position: -scores[position])
-    assert [item["best"] for item in one["items"]] == [by_score.index(p) + 1 for p in range(1, 6)]
-    assert (one["pairs"], one["uncertain"], one["doubts"]) == (None, None, [])
 
 
 def test_a_learner_without_scores_says_nothing_of_beliefs(service: Service) -> None:
@@ -384,13 +322,3 @@ def test_many_who_look_at_once_cost_one_look(service: Service, monkeypatch: pyte
     assert len(fine(service.http.get("/v1/rankers/looked/impressions?limit=5"))) == 1  # another question
     monkeypatch.setattr(views, "FRESH", -1.0)
     assert len(fine(service.http.get("/v1/rankers/looked/impressions"))) == 1
-
-
-def test_watching_needs_a_key_to_read_with(tmp_path: Path) -> None:
-    key = "a-key-of-sixteen-letters"
-    with Service(tmp_path / "keys.db", keys=f"{key}:rank+feedback") as service:
-        service.ready()
-        for what in ("series", "impressions", "weights", "movement"):
-            refused(service.http.get(f"/v1/rankers/x/{what}"), 401)
-            headers = {"Authorization": f"Bearer {key}"}
-            refused(service.http.get(f"/v1/rankers/x/{what}", headers=headers), 403, "read")
