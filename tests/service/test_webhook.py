@@ -42,9 +42,12 @@ def test_it_is_told_of_a_demotion_again_until_it_says_yes(tmp_path: Path) -> Non
         service.ready().put("shop", **BAD)
         visit(service, "ab", 20)
         status = demoted(service)
-        until(lambda: service.metric("rankloop_notices_total", result="delivered") == 1, "the webhook to be told")
-        assert service.metric("rankloop_notices_total", result="failed") == 3
-        until(lambda: service.metric("rankloop_notices_waiting", ranker="shop") == 0, "nothing to wait")
+        until(
+            lambda: service.metric("rankloop_webhook_notifications_total", result="delivered") == 1,
+            "the webhook to be told",
+        )
+        assert service.metric("rankloop_webhook_notifications_total", result="failed") == 3
+        until(lambda: service.metric("rankloop_webhook_notifications_waiting", ranker="shop") == 0, "nothing to wait")
         assert waiting(service) == 0
     assert {(asked.method, asked.path) for asked in server.asked} == {("POST", "/hook?team=search")}
     (body,) = {asked.body for asked in server.asked}  # the same each time
@@ -60,7 +63,7 @@ def test_it_is_told_of_a_demotion_again_until_it_says_yes(tmp_path: Path) -> Non
         "evidence": status["demoted"],
     }
     headers = {name.lower(): value for name, value in server.asked[-1].headers.items()}
-    assert headers["x-rankloop-notice"] == told["id"]
+    assert headers["x-rankloop-notification"] == told["id"]
     assert headers["x-rankloop-signature"] == "sha256=" + hmac.new(b"between us", body, "sha256").hexdigest()
 
 
@@ -70,8 +73,8 @@ def test_what_could_not_be_told_before_a_stop_is_told_after_the_start(tmp_path: 
         service.ready().put("shop", **BAD)
         visit(service, "ab", 20)
         demoted(service)
-        until(lambda: service.metric("rankloop_notices_total", result="failed") > 1, "some tries")
-        assert service.metric("rankloop_notices_waiting", ranker="shop") == 1
+        until(lambda: service.metric("rankloop_webhook_notifications_total", result="failed") > 1, "some tries")
+        assert service.metric("rankloop_webhook_notifications_waiting", ranker="shop") == 1
     with Server(script(Said(200))) as server, Service(store, webhook=server.url) as service:
         until(lambda: waiting(service) == 0, "it to be told")
     assert [asked.json["what"] for asked in server.asked] == ["demoted"]
@@ -100,10 +103,10 @@ def test_after_a_day_it_is_given_up_and_counted(tmp_path: Path) -> None:
     with Server(script(Said(500))) as server, Service(tmp_path / "a.db", clock, webhook=server.url) as service:
         service.ready().put("shop", **BAD)
         visit(service, "ab", 20)
-        until(lambda: service.metric("rankloop_notices_total", result="failed") > 0, "a try")
+        until(lambda: service.metric("rankloop_webhook_notifications_total", result="failed") > 0, "a try")
         clock.ahead = webhook_outbox.GIVE_UP + 60.0
         until(lambda: waiting(service) == 0, "it to be given up")
-        assert service.metric("rankloop_notices_total", result="given-up") == 1
+        assert service.metric("rankloop_webhook_notifications_total", result="given-up") == 1
 
 
 def test_without_a_webhook_nothing_piles_up(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ class WebhookOutbox:
                 self._send(one)
         counts = process.database.read(experiments.waiting_messages)
         for name in held:
-            process.metrics.gauge("notices_waiting", counts.get(name, 0), ranker=name)
+            process.metrics.gauge("webhook_notifications_waiting", counts.get(name, 0), ranker=name)
 
     def _send(self, one: WebhookMessage) -> None:
         process, now = self.process, self.process.clock()
@@ -52,17 +52,17 @@ class WebhookOutbox:
         problem = self._post(one)
         if problem is None:
             process.writer.do(lambda c: experiments.delete_message(c, one.id))
-            process.metrics.count("notices_total", ranker=one.ranker, result="delivered")
+            process.metrics.count("webhook_notifications_total", ranker=one.ranker, result="delivered")
             logger.info("ranker %s: the webhook has accepted notification %s", one.ranker, one.id)
         elif now - one.created > GIVE_UP:
             process.writer.do(lambda c: experiments.delete_message(c, one.id))
-            process.metrics.count("notices_total", ranker=one.ranker, result="given-up")
+            process.metrics.count("webhook_notifications_total", ranker=one.ranker, result="given-up")
             logger.error("ranker %s: notification %s is dropped after a day: %s", one.ranker, one.id, problem)
         else:
             # Random, so that services that lost one webhook do not return to it all at once.
             pause = min(FIRST_PAUSE * 2.0**one.attempts, LONGEST_PAUSE) * random.uniform(0.75, 1.25)
             process.writer.do(lambda c: experiments.retry_message(c, one.id, now + pause))
-            process.metrics.count("notices_total", ranker=one.ranker, result="failed")
+            process.metrics.count("webhook_notifications_total", ranker=one.ranker, result="failed")
             logger.warning(
                 "ranker %s: the webhook has not accepted it, again in %.0f s: %s",
                 one.ranker,
@@ -75,7 +75,7 @@ class WebhookOutbox:
         import httpx  # only those with a webhook wait for it to load
 
         settings = self.process.settings
-        headers = {"Content-Type": "application/json", "X-Rankloop-Notice": one.id}
+        headers = {"Content-Type": "application/json", "X-Rankloop-Notification": one.id}
         if settings.webhook_secret:
             headers["X-Rankloop-Signature"] = signature(settings.webhook_secret, one.body)
         try:

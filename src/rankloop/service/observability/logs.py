@@ -1,6 +1,6 @@
-"""Lines on standard error, for people or for programs; those that belong to a request say to which.
+"""Log lines on standard error, as text or JSON, with the request that they belong to.
 
-What is never in them: bodies, keys, tokens, passwords of stores, queries, items and users.
+They never contain bodies, keys, tokens, passwords of stores, queries, items or users.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""What the service counts and times, and the text Prometheus reads.
+"""The service's metrics, and their text for Prometheus.
 
-Every worker process has one `Metrics`. A scrape reaches only one of them, so the processes of a machine exchange their
-`report()` by files (`shared_reports`) and `exposition` writes all reports as one page, told apart by the label
-`worker`. `METRICS` declares everything that can be counted: a misspelt name is an error at the call, not a series that
-nobody ever sees.
+A scrape reaches one process, so the processes of a machine exchange their reports by files (`shared_reports`) and
+`exposition` writes all of them, with the label `worker`. A metric that `METRICS` does not declare is an error.
 """
 
 from __future__ import annotations
@@ -84,8 +82,10 @@ METRICS: Final[Mapping[str, Metric]] = {
     ),
     "experiment_preference": Metric("gauge", "For the ranker (1) or its rival (-1).", ("ranker", "kind", "end")),
     "demotions_total": Metric("counter", "Rankers put into shadow by their guardrail.", ("ranker",)),
-    "notices_total": Metric("counter", "Tries to tell the webhook of it, by what came of them.", ("ranker", "result")),
-    "notices_waiting": Metric("gauge", "What the webhook has not been told yet.", ("ranker",)),
+    "webhook_notifications_total": Metric(
+        "counter", "Attempts to deliver a notification to the webhook, by result.", ("ranker", "result")
+    ),
+    "webhook_notifications_waiting": Metric("gauge", "Notifications that are not delivered yet.", ("ranker",)),
     "catalog_unknown_total": Metric("counter", "Ids in requests that are not in the catalog.", ("ranker",)),
     "catalog_missing_total": Metric(
         "counter", "Values that items, the user or the request did not have, a candidate each.", ("ranker", "feature")
@@ -108,8 +108,7 @@ METRICS: Final[Mapping[str, Metric]] = {
     "process_start_time_seconds": Metric("gauge", "When the process started, as Unix time.", prefix=""),
 }
 
-# A hash of the table, so that nobody has to remember a version number: a release that declares other labels or buckets
-# cannot misread a report. The number before it is for the layout of the report itself.
+# With a hash of the table, so that a release that declares other labels or buckets skips the report.
 _TABLE = repr([(name, metric.kind, metric.labels, metric.buckets) for name, metric in METRICS.items()])
 FORMAT: Final = f"1-{blake2b(_TABLE.encode(), digest_size=8).hexdigest()}"
 

@@ -1,7 +1,6 @@
-"""Which request this is, and whose key it came with: known wherever its work is done, in any thread.
+"""The id and the key of the current request, in a context variable that executors pass to their threads.
 
-A request gets a `Trace` at the door. It travels in a context variable, which `executors` carry into their threads, so
-that log lines (`logs`) and the audit list (`store.audit`) can name the request they belong to.
+Log lines (`logs`) and the audit list (`storage.audit`) name the request by it.
 """
 
 from __future__ import annotations
