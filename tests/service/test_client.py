@@ -120,8 +120,8 @@ def test_a_refusal_is_raised_at_once(go: Go) -> None:
             Said(401, {"error": "no-key", "message": "a key is needed"}),
             r"a key is needed; give the service's key: Client",
         ),
-        (Said(404, b"<html>"), r"404: no reason given; is this the url of a rankloop service\?"),
-        (Said(200, b"<html>"), "an answer that is not rankloop's"),
+        (Said(404, b"<html>"), r"404: no reason given; check that this is the URL"),
+        (Said(200, b"<html>"), "not from rankloop"),
         (Said(500, b""), "500"),
     ],
 )
@@ -144,7 +144,9 @@ def test_unavailable_after_the_last_try(go: Go) -> None:
     with socket.socket() as listening:  # bound, not listening: connections are refused
         listening.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        with pytest.raises(ServiceUnavailable, match=f"GET {url}/v1/rankers: .*is the service started") as got:
+        with pytest.raises(
+            ServiceUnavailable, match=f"GET {url}/v1/rankers: .*check that the service is running"
+        ) as got:
             go(url, "rankers", settings={"retries": 1})
     assert (got.value.status, got.value.error) == (0, "unreachable")
 
@@ -177,7 +179,7 @@ def test_every_try_of_an_operator_action_carries_the_same_idempotency_key(
 def test_an_operator_action_without_an_answer_may_have_been_carried_out(go: Go) -> None:
     with (
         Server(script(DROP)) as server,
-        pytest.raises(ServiceUnavailable, match=r"\(2 tries\); it may have been carried out: look before"),
+        pytest.raises(ServiceUnavailable, match=r"\(2 tries\); it may have been carried out: check before"),
     ):
         go(server.url, "rollback", "shop", settings={"retries": 1})
 

@@ -117,7 +117,7 @@ def test_what_is_missing_arrives_as_missing(go: Go, named: dict[str, Any]) -> No
     [
         ({}, "either candidates, or ids"),
         ({"candidates": [{"id": "p"}], "ids": ["p"]}, "either candidates, or ids"),
-        ({"candidates": [{"id": "p"}], "features": ROWS}, "beside candidates"),
+        ({"candidates": [{"id": "p"}], "features": ROWS}, "given with candidates"),
         ({"ids": "pq", "features": ROWS}, "ids are 'pq'"),
         ({"ids": ["p"], "features": ROWS}, r"shape \(2, 2\)"),
         ({"ids": ["p", "q"], "features": [1.0, 2.0]}, r"shape \(2,\)"),

@@ -25,16 +25,15 @@ from rankloop.wire.calls import RankAnswer, RankColumns, RankedItem, RankRequest
 
 FIRST_PAUSE = 0.1  # seconds; the pause after try n is drawn from 0 … FIRST_PAUSE * 2**n; a tenth under a deadline
 LONGEST_PAUSE = 5.0  # also of what a Retry-After may ask for
-_jitter = random.Random()  # its own: a program that seeds the global one shall not see it move
-PASSING = (429, 502, 503, 504)  # too much at a time, or nobody is at home just now
-UNTOUCHED = (429, 503)  # those that say that nothing was done
+_jitter = random.Random()  # of its own, so that the global generator of the program is left alone
+TRANSIENT_STATUS = (429, 502, 503, 504)  # overloaded or temporarily away
+UNTOUCHED = (429, 503)  # the request was not carried out
 
 T = TypeVar("T")
 
 
 class ServiceError(RankloopError):
-    """The service said no. `status` is HTTP's, `error` a word for programs, `message` the sentence for people, and by
-    `request_id` the service's log has more."""
+    """The service refused a request: HTTP `status`, `error` for programs, `message` for people, `request_id`."""
 
     def __init__(self, text: str, status: int = 0, error: str = "", message: str = "", request_id: str = "") -> None:
         super().__init__(text)
@@ -42,7 +41,7 @@ class ServiceError(RankloopError):
 
 
 class ServiceUnavailable(ServiceError):
-    """No try got through. `status` is 429, 502, 503 or 504, or 0 if no answer came at all."""
+    """No attempt succeeded. `status` is 429, 502, 503 or 504, or 0 without any answer."""
 
 
 class RejectedEvent(ServiceError):
@@ -61,13 +60,13 @@ class Call(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What came back; status 0 if nothing did, then `lost` says why."""
+    """A response; status 0 if none arrived, then `lost` has the reason."""
 
     status: int
     body: bytes = b""
     retry_after: str = ""
     lost: str = ""
-    arrived: bool = True  # False: the service has never seen the request
+    arrived: bool = True  # False: the request did not reach the service
     late: bool = False  # it got no answer in time
 
 
@@ -76,7 +75,7 @@ Steps: TypeAlias = Generator["Call | float | Callable[[], None]", "Reply | None"
 
 
 class Exchange:
-    """Where the service is, and how often it is tried."""
+    """Sends requests with retries."""
 
     def __init__(self, url: str, retries: int) -> None:
         self.url, self.retries = checked_url(url), retries
@@ -84,30 +83,30 @@ class Exchange:
             raise InvalidParameter(f"retries is {retries!r}; it must be a whole number of at least 0")
 
     def ask(self, answer: type[T], method: str, path: str, body: Any = None) -> Steps[T]:
-        """Send and read the answer as a struct. Sent twice it does no harm: it only reads, or has ids of its own."""
+        """Send a request that may be repeated, and decode its response."""
         return (yield from self.asked(answer, Call(method, path, encoded(body))))
 
     def act(self, answer: type[T], method: str, path: str, body: Any = None, if_match: str | None = None) -> Steps[T]:
-        """The same for an operator action, with an idempotency key: sent twice it is carried out once."""
+        """Send an operator action with an idempotency key, so that it is carried out once."""
         return (yield from self.asked(answer, Call(method, path, encoded(body), if_match, uuid4().hex)))
 
     def asked(self, answer: type[T], call: Call) -> Steps[T]:
-        """Exchange a call for its answer."""
+        """Send a call and decode its response."""
         reply = yield from self.exchange(call)
         try:
             return msgspec.json.decode(reply.body or b"null", type=answer)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             where = f"{call.method} {self.url}{call.path}"
-            text = f"{where}: an answer that is not rankloop's ({error}); check the url and versions"
+            text = f"{where}: the response is not from rankloop ({error}); check the URL and the versions"
             raise ServiceError(text, reply.status, "strange-answer") from None
 
     def exchange(self, call: Call) -> Steps[Reply]:
-        """Send, again if need be, until there is an answer to return or an error to raise."""
+        """Send, with retries, until there is a response or an error."""
         for n in range(self.retries + 1):
             reply = (yield call) or Reply(0)
             if 200 <= reply.status < 300:
                 return reply
-            if reply.status and reply.status not in PASSING:
+            if reply.status and reply.status not in TRANSIENT_STATUS:
                 raise self._refusal(call, reply)
             if n == self.retries:
                 break
@@ -118,16 +117,16 @@ class Exchange:
         problem = problem_of(reply)
         why = f"{reply.status} {problem.message}".strip() if reply.status else reply.lost
         tries = f"{n + 1} tries" if n else "1 try"
-        remedy = "is the service started, and is this its url?" if not reply.status else "try again later"
+        remedy = "check that the service is running at this URL" if not reply.status else "try again later"
         if call.key is not None and reply.arrived and reply.status not in UNTOUCHED:
-            remedy = "it may have been carried out: look before you send it again"
+            remedy = "it may have been carried out: check before you send it again"
         text = f"{call.method} {self.url}{call.path}: {why} ({tries}); {remedy}"
         error = problem.error or ("timeout" if reply.late else "unreachable")
         raise ServiceUnavailable(text, reply.status, error, problem.message, problem.request_id)
 
     def _refusal(self, call: Call, reply: Reply) -> ServiceError:
         problem = problem_of(reply)
-        said = problem.message or "no reason given; is this the url of a rankloop service?"
+        said = problem.message or "no reason given; check that this is the URL of a rankloop service"
         remedy = "; give the service's key: Client(url, key=...)" if reply.status in (401, 403) else ""
         text = f"{call.method} {self.url}{call.path}: {reply.status} {problem.error}".rstrip() + f": {said}{remedy}"
         return ServiceError(text, reply.status, problem.error or f"http-{reply.status}", said, problem.request_id)
@@ -145,7 +144,7 @@ def encoded(body: Any) -> bytes | None:
 
 
 def problem_of(reply: Reply) -> Problem:
-    """What the service says is wrong; empty if it does not say it in rankloop's way."""
+    """The error in a response; empty if it has another form."""
     try:
         return msgspec.json.decode(reply.body, type=Problem)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -153,21 +152,21 @@ def problem_of(reply: Reply) -> Problem:
 
 
 def checked_url(url: str) -> str:
-    """Where a service is, without a slash at its end."""
+    """A URL without a slash at its end."""
     try:
         parts = urlsplit(url)
         fine = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:  # a port that is no number
         fine = False
     if not fine:
-        raise InvalidParameter(f"url is {url!r}; it must be like http://127.0.0.1:8080 or https://rank.example.com")
+        raise InvalidParameter(f"url is {url!r}; give one such as http://127.0.0.1:8080 or https://rank.example.com")
     return url.rstrip("/")
 
 
 def segment(noun: str, name: str) -> str:
     """A name as one piece of a path."""
     if not isinstance(name, str) or name in ("", ".", ".."):
-        raise InvalidInput(f"{noun} is {name!r}; it must be a name of at least one letter")
+        raise InvalidInput(f"{noun} is {name!r}; give a name of at least one character")
     return quote(name, safe="")
 
 
@@ -177,7 +176,7 @@ def ranker_path(name: str) -> str:
 
 
 def retry_after(text: str) -> float:
-    """Seconds that a Retry-After header asks for, as a number or as a date.
+    """Seconds of a Retry-After header, a number or a date.
 
     >>> retry_after("2"), retry_after(""), retry_after("Thu, 01 Jan 1970 00:00:00 GMT"), retry_after("soon")
     (2.0, 0.0, 0.0, 0.0)

@@ -1,7 +1,6 @@
-"""The feedback queue of the clients: events wait in SQLite, in memory or in a file, and a thread sends them.
+"""The feedback queue of the clients: events wait in SQLite, in memory or in a file, until a thread has delivered them.
 
-An event leaves the queue when the service has answered for it. Its event_id makes repeats harmless, so events are sent
-again after a lost answer, and several processes may share one file.
+Their event_ids make repeats harmless, so events are sent again after a lost response, and processes may share a file.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _queues: weakref.WeakSet[FeedbackQueue] = weakref.WeakSet()
 
 
 def log_rejected(receipt: Receipt, event: FeedbackEvent) -> None:
-    """What is done with a rejected event unless the client was given `on_rejected`."""
+    """The default of `on_rejected`."""
     _logger.warning("event %s of %s was rejected: %s", receipt.event_id, event.impression_id, receipt.reason)
 
 
@@ -232,7 +231,7 @@ class FeedbackQueue:
             problem = problem_of(reply)
             why = f"{reply.status} {problem.error}".rstrip() if reply.status else reply.lost
             with self._wake:
-                self.last_error = why if reply.status != 200 else "an answer that is not rankloop's"
+                self.last_error = why if reply.status != 200 else "the response is not from rankloop"
                 text = "cannot deliver feedback to %s: %s; %d events wait"
                 self._report("failed", text, self.url, self.last_error, self._waiting)
                 self._release()

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @runtime_checkable
 class ReadyCandidates(Protocol):
-    """A `rankloop.Candidates`, known by its shape: the client works where the library is not installed."""
+    """A `rankloop.Candidates`, as a protocol: the client does not import the library."""
 
     @property
     def query(self) -> str:
@@ -41,7 +41,7 @@ def request(
     """A request to rank, in the shortest form for what the caller has: a table of numbers travels packed, as exact as
     it is (float32 stays float32, all else is float64), features by name as columns."""
     if (candidates is None) == (ids is None):
-        raise InvalidInput("give either candidates, or ids with features; not both, and not neither")
+        raise InvalidInput("give either candidates, or ids with features")
     if isinstance(candidates, ReadyCandidates):  # checked when it was made
         own = candidates.features
         table = None if own is None else pack_array(own, len(candidates.items))
@@ -50,7 +50,7 @@ def request(
         listed = _ids(ids)
         return RankColumns(ids=listed, features=encode_table(features, len(listed)) if listed else None, **head)
     if features is not None:
-        raise InvalidInput("features were given beside candidates, which carry their own; give ids with features")
+        raise InvalidInput("features were given with candidates, which have their own; give ids with features")
     rows = [_fields(i, candidate) for i, candidate in enumerate(candidates)]
     if not rows:
         return RankColumns(ids=[], **head)
@@ -75,7 +75,7 @@ def _fields(i: int, given: Candidate | Mapping[str, Any]) -> tuple[ItemId, Any]:
         item, features = given["id"], given.get("features")
     else:
         has = sorted(map(str, given)) if isinstance(given, Mapping) else type(given).__name__
-        raise InvalidInput(f"candidate {i} has {has}; give a dict with 'id' and perhaps 'features', or a Candidate")
+        raise InvalidInput(f"candidate {i} has {has}; give a dict with 'id' and optional 'features', or a Candidate")
     item = _plain(item)
     if not isinstance(item, str | int):
         raise InvalidInput(f"candidate {i} has the id {item!r}; ids must be strings or integers")
@@ -150,7 +150,7 @@ def rules(
 
 
 def ids_of(items: Iterable[Any], name: str = "clicks") -> list[Any]:
-    """Ids as they are sent; one word is not a list of letters."""
+    """Ids as they are sent; a string is not a list of characters."""
     if isinstance(items, str):
         raise InvalidInput(f"{name} are {items!r}; give a list of ids, as in [{items!r}]")
     return [_plain(item) for item in items]
@@ -162,7 +162,7 @@ def _plain(value: Any) -> Any:
 
 
 def converted(fields: dict[str, Any], kind: type[T], noun: str) -> T:
-    """Fields as a struct; what does not fit is told in the caller's words."""
+    """Fields as a struct; errors name what the caller passed."""
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:

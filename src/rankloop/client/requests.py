@@ -39,7 +39,7 @@ from rankloop.wire.service import Change, Erased, UserExport
 
 
 class Requests(Exchange):
-    """What both clients do, as steps."""
+    """Every method of the clients, as steps."""
 
     def __init__(
         self,
@@ -64,22 +64,22 @@ class Requests(Exchange):
         acknowledge_demotion: bool = False,
         **settings: Any,
     ) -> Steps[RankerStatus]:
-        """Make a ranker, or change the one there is; `spec` as a whole or its fields by name.
+        """Create a ranker or change it; give `spec` as a whole or its fields by name.
 
         client.put_ranker("shop", learner="pairrank", features=["bm25", "price"], exposure="shadow")
 
-        Fields that are left out keep their values, so the same call can be sent with every deployment. So do the
-        fields of a `Spec` that have their default: to set one back to its default, give it by name.
-        `renamed={"price": "price_eur"}` says that a feature has another name now and keeps what was learned.
+        Fields that are left out keep their values, so the same call can be sent with every deployment. Fields of a
+        `Spec` that have their default also keep their values: to reset one, give it by name.
+        `renamed={"price": "price_eur"}` renames a feature and keeps what was learned.
 
         Parameters
         ----------
         wait
-            Until its kernels are compiled, too; else a new ranker may say `ready=False`, and show your order so long.
+            Wait until its kernels are compiled. Until then a new ranker has `ready=False` and returns the baseline.
         if_match
-            The `etag` of a status: change the ranker only if it is still as it was then.
+            The `etag` of a status: change the ranker only if it has not changed since.
         acknowledge_demotion
-            Put exposure up though the guardrail has put the ranker into shadow.
+            Raise the exposure although the guardrail has put the ranker into shadow.
         """
         given = dict(spec or {}) if not isinstance(spec, Spec) else _set_fields(spec)
         whole = converted({**given, **settings}, SpecChanges, f"the spec of ranker {name!r}")
@@ -99,20 +99,20 @@ class Requests(Exchange):
         return (yield from self.act(RankerStatus, "PATCH", path, whole, if_match))
 
     def wait_compiled(self, name: str, seconds: float = 300.0) -> Steps[RankerStatus]:
-        """Wait until a ranker's kernels are compiled in the process that answers, so that its own lists are shown."""
+        """Wait until the kernels of a ranker are compiled in the process that answers."""
         end = time.monotonic() + seconds
         while not (status := (yield from self.ranker(name))).ready:
             if time.monotonic() >= end:
                 raise ServiceUnavailable(
                     f"ranker {name!r} is not ready after {seconds:g} seconds: {status.waiting_for}; `rankloop compile` "
-                    "compiles ahead, and the service's log says what is wrong",
+                    "compiles ahead; see the log of the service",
                     error="not-ready",
                 )
             yield 0.1
         return status
 
     def ranker(self, name: str) -> Steps[RankerStatus]:
-        """A ranker as it stands."""
+        """The status of a ranker."""
         return (yield from self.ask(RankerStatus, "GET", ranker_path(name)))
 
     def rankers(self) -> Steps[list[RankerStatus]]:
@@ -142,7 +142,7 @@ class Requests(Exchange):
         quotas: Iterable[Quota | Mapping[str, Any]] = (),
         groups: Mapping[str, Iterable[Any]] | None = None,
     ) -> Steps[RankAnswer]:
-        """The ranking to show. Candidates come in the order you would show them without rankloop.
+        """The ranking to show. Give candidates in the order of the baseline ranking.
 
         answer = client.rank("shop", [{"id": "hat", "features": {"bm25": 0.1, "price": 9.0}}], k=1)
         [item.id for item in answer.items]
@@ -151,8 +151,7 @@ class Requests(Exchange):
 
         If the service does not answer within `rank_timeout`, cannot be reached or fails, the answer is the baseline
         ranking: `fallback` is True, `reason` names the cause and `impression_id` is None. Without candidates the
-        answer has no items, and no request is sent. Raises `InvalidInput` or `ServiceError` for what only a change of
-        the program can fix.
+        answer has no items, and no request is sent. Raises `InvalidInput` or `ServiceError` for errors of the program.
 
         Parameters
         ----------
@@ -161,25 +160,23 @@ class Requests(Exchange):
         candidates
             `Candidate`s, dicts with id and features (by name or as a list), or a `rankloop.Candidates`.
         ids, features
-            Instead of candidates: a list of ids, and a table with a row for each. An array, or a list of rows, has its
-            columns in the order of the ranker's spec; a frame of pandas or polars, or a dictionary of columns, has
-            them by name. NaN and None mark values that are missing: the spec's default stands for them. Numbers arrive
-            as they are; an array of float32 travels in half the bytes. Features that the ranker's spec declares are
-            computed by the service and not sent.
+            Instead of candidates: a list of ids, and a table with a row for each. An array or a list of rows has its
+            columns in the order of the ranker's spec; a frame (pandas, polars, Arrow) or a dictionary of columns has
+            them by name. NaN and None are missing values, replaced by the spec's defaults. Arrays of float32 are sent
+            as float32, all else as float64. Features that the spec declares are computed by the service, not sent.
         fields
-            What is known of this request, for features that are declared of it.
+            Fields of this request, for declared features that read them.
         query, k, user
-            As the service has them (`RankHead`). A `rankloop.Candidates` brings its own query. Give `k` where the
-            length of the ranking matters: a fallback without it has all candidates.
+            As in `RankHead`. A `rankloop.Candidates` has its own query. Without `k` a fallback has all candidates.
         request_id
-            The same id gets the same answer. Made up if not given, so that a retry is not a second impression.
+            The same id gets the same answer. Generated if not given, so that a retry is not a second impression.
         explain
-            Ask for each feature's share of the scores.
+            Ask for the contribution of each feature to the scores.
         token
-            Ask for a token with which a browser may report clicks on this list without a key (docs/browser.md).
+            Ask for a token with which a browser may report clicks without a key (docs/browser.md).
         pinned, excluded, quotas, groups
-            The rules of a shop (docs/rules.md): id and position; ids; at most so many of a kind in the first positions;
-            and for a kind that is no feature its value for each candidate. A fallback ignores quotas.
+            Rules of the ranking (docs/rules.md): positions by id; ids; at most so many per value of a field; and
+            values of fields that are not features. A fallback ignores quotas.
         """
         end = time.monotonic() + self.rank_timeout
         if query is None:
@@ -258,11 +255,11 @@ class Requests(Exchange):
         final: bool = True,
         event_id: str | None = None,
     ) -> Steps[Receipt | None]:
-        """Report all that was clicked in a ranking, none if left out, and that the user is done with it.
+        """Report the clicks on a ranking (none if left out), and that the user has finished with it.
 
-        client.click(answer, ["hat", "shoe"])  # or client.click(impression_id, …), where only that was kept
-        client.click(answer, ["hat"], final=False)  # at the click, while the user still looks: more may follow
-        client.click(answer, rewards={"hat": 1.0}, seen=5)  # the hat was bought, and five positions came into view
+        client.click(answer, ["hat", "shoe"])  # or client.click(impression_id, …)
+        client.click(answer, ["hat"], final=False)  # more may follow
+        client.click(answer, rewards={"hat": 1.0}, seen=5)  # a purchase; five positions were viewed
 
         The event is queued and sent in the background, and None is returned. With `Client(queue=0)` it is sent at once;
         the return value is its receipt, or `RejectedEvent` is raised. For a fallback, which has no impression_id,
@@ -275,14 +272,13 @@ class Requests(Exchange):
         clicked
             The ids that were clicked.
         rewards, seen
-            What was worth more or less than a click, by id: in the unit that the ranker's `reward` declares, else
-            from 0 to 1. How many positions came into view, if that is known (docs/feedback.md).
+            Rewards by id, in the unit that the ranker's `reward` declares, else from 0 to 1; and how many positions
+            were viewed, if that is known (docs/feedback.md).
         final
-            Nothing more will come: the list is learned now, and a later click on it is answered `late` and not learned.
-            With False the service waits for the ranker's window to close, and joins all that was reported until then.
-            (An event of `feedback` is not final unless it says so, as in HTTP.)
+            True closes the impression: it is learned now, and later clicks are answered `late`. With False the service
+            joins all events until the attribution window ends. (Events of `feedback` are not final by default.)
         event_id
-            Yours, if it shall count once however often you call this; made up if not given.
+            Set it if the event must count once however often you call this; generated if not given.
         """
         impression = answer.impression_id if isinstance(answer, RankAnswer) else answer
         said = {"clicks": ids_of(clicked), "rewards": rewards, "seen": seen}
@@ -291,37 +287,37 @@ class Requests(Exchange):
         return None if sent is None else sent.results[0]
 
     def series(self, name: str, seconds: int = 900, step: int | None = None) -> Steps[Series]:
-        """How a ranker has fared in the last `seconds`: clicks, exploration, lag and the like, in steps of time."""
+        """Clicks, exploration, lag and other measures of the last `seconds`, in steps of time."""
         path = f"{ranker_path(name)}/series?seconds={int(seconds)}" + (f"&step={int(step)}" if step else "")
         return (yield from self.ask(Series, "GET", path))
 
     def impressions(self, name: str, limit: int = 20) -> Steps[list[ShownList]]:
-        """The latest lists, the newest first, with what was tried in them and what was clicked."""
+        """The latest impressions, newest first, with explored positions and feedback."""
         return (yield from self.ask(list[ShownList], "GET", f"{ranker_path(name)}/impressions?limit={int(limit)}"))
 
     def weights(self, name: str, limit: int = 30) -> Steps[Weights]:
-        """What a linear ranker thinks of its features, the largest weights first."""
+        """The weights of a linear ranker, largest first."""
         return (yield from self.ask(Weights, "GET", f"{ranker_path(name)}/weights?limit={int(limit)}"))
 
     def movement(self, name: str, limit: int = 100) -> Steps[Movement]:
-        """How far a ranker has moved from your order over its latest lists, what it remembers, what it has noticed."""
+        """Distance from the baseline ranking over the latest impressions, remembered queries, and drift."""
         return (yield from self.ask(Movement, "GET", f"{ranker_path(name)}/movement?limit={int(limit)}"))
 
     def versions(self, name: str) -> Steps[list[VersionInfo]]:
-        """The versions that were kept."""
+        """The stored versions."""
         return (yield from self.ask(list[VersionInfo], "GET", f"{ranker_path(name)}/versions"))
 
     def keep_version(self, name: str, note: str = "", *, force: bool = False) -> Steps[VersionInfo]:
-        """Keep what was learned so far as a version that never changes.
+        """Store what was learned so far as a version that never changes.
 
-        Raises `ServiceError` with the error "not-learned" if acknowledged outcomes are not learned yet and would not be
-        in it; with `force` it is kept without them.
+        Raises `ServiceError` with the error "not-learned" if acknowledged outcomes are not learned yet; with `force`
+        the version is stored without them.
         """
         body = VersionRequest(note=note, force=force)
         return (yield from self.act(VersionInfo, "POST", f"{ranker_path(name)}/versions", body))
 
     def lineage(self, name: str) -> Steps[list[Generation]]:
-        """Where what a ranker knows comes from: its resets and rollbacks, the newest first."""
+        """Resets and rollbacks of a ranker, newest first."""
         return (yield from self.ask(list[Generation], "GET", f"{ranker_path(name)}/lineage"))
 
     def promote(
@@ -333,8 +329,8 @@ class Requests(Exchange):
         if_match: str | None = None,
         force: bool = False,
     ) -> Steps[RankerStatus]:
-        """Serve a version, or "live" for what is being learned; without one, what is learned now is kept and served,
-        with `force` even if acknowledged outcomes are not learned yet."""
+        """Serve a version, or "live" for the learning state. Without one, the current state is stored and served, with
+        `force` even if acknowledged outcomes are not learned yet."""
         return (yield from self._change(name, "promote", VersionRequest(version, note, force), if_match))
 
     def rollback(
@@ -346,7 +342,7 @@ class Requests(Exchange):
         if_match: str | None = None,
         force: bool = False,
     ) -> Steps[RankerStatus]:
-        """Serve and go on learning from a version; without one the newest, so a second rollback undoes the first.
+        """Serve a version and continue learning from it; without one the newest, so a second rollback undoes the first.
 
         Raises `ServiceError` with the error "not-learned" if acknowledged outcomes are not learned yet; with `force`
         they are learned on top of the version.
@@ -356,7 +352,7 @@ class Requests(Exchange):
     def reset(
         self, name: str, note: str = "", *, if_match: str | None = None, force: bool = False
     ) -> Steps[RankerStatus]:
-        """Begin again with nothing learned; what was is kept as a version.
+        """Start again with nothing learned; the old state is stored as a version.
 
         Raises `ServiceError` with the error "not-learned" if acknowledged outcomes are not learned yet; with `force`
         they are learned afterwards.
@@ -364,26 +360,26 @@ class Requests(Exchange):
         return (yield from self._change(name, "reset", VersionRequest(note=note, force=force), if_match))
 
     def pause(self, name: str) -> Steps[RankerStatus]:
-        """Stop learning: ranking goes on, feedback is kept but not learned."""
+        """Stop learning: the ranker still ranks, feedback is stored but not learned."""
         return (yield from self._change(name, "pause"))
 
     def resume(self, name: str) -> Steps[RankerStatus]:
-        """Learn from what comes from now on."""
+        """Learn from new feedback again."""
         return (yield from self._change(name, "resume"))
 
     def start_experiment(
         self, /, name: str, against: str | int = "base", *, share: float = 0.2, **terms: Any
     ) -> Steps[Experiment]:
-        """Compare what a ranker shows with something else, on a share of its requests.
+        """Compare a ranker with something else on a share of its requests.
 
-        client.start_experiment("shop", "base", share=0.1)  # or a version's number, "live", another ranker's name
+        client.start_experiment("shop", "base", share=0.1)  # or the number of a version, "live", the name of a ranker
 
         Parameters
         ----------
         name
             Which ranker.
         against
-            "base" is the order in which candidates are sent.
+            "base" is the baseline ranking.
         share, terms
             As in `ExperimentRequest`: mixing, metric, exposure, alpha, effect, note.
         """
@@ -391,15 +387,15 @@ class Requests(Exchange):
         return (yield from self.act(Experiment, "POST", f"{ranker_path(name)}/experiments", body))
 
     def experiments(self, name: str) -> Steps[list[Experiment]]:
-        """The experiments and guardrails of a ranker, the newest first."""
+        """The experiments and guardrails of a ranker, newest first."""
         return (yield from self.ask(list[Experiment], "GET", f"{ranker_path(name)}/experiments"))
 
     def experiment(self, name: str, number: int) -> Steps[Experiment]:
-        """How an experiment stands; look as often as you like."""
+        """The state of an experiment; its intervals hold at any time."""
         return (yield from self.ask(Experiment, "GET", f"{ranker_path(name)}/experiments/{int(number)}"))
 
     def stop_experiment(self, name: str, number: int) -> Steps[Experiment]:
-        """End an experiment; it keeps what it has found."""
+        """Stop an experiment; its results are kept."""
         return (yield from self.act(Experiment, "POST", f"{ranker_path(name)}/experiments/{int(number)}/stop"))
 
     def erase_user(self, user: str) -> Steps[Erased]:
@@ -417,7 +413,7 @@ class Requests(Exchange):
         return found
 
     def audit(self, limit: int = 100, ranker: str | None = None) -> Steps[list[Change]]:
-        """Who changed what, the newest first; of one ranker if it is given."""
+        """Who changed what, newest first; of one ranker if it is given."""
         path = f"/v1/audit?limit={int(limit)}" + ("" if ranker is None else f"&ranker={segment('ranker', ranker)}")
         return (yield from self.ask(list[Change], "GET", path))
 
@@ -426,24 +422,24 @@ class Requests(Exchange):
         return (yield from self.ask(list[CatalogInfo], "GET", "/v1/catalogs"))
 
     def ready(self) -> Steps[bool]:
-        """Whether the service takes requests now. Asks once: no answer is an answer."""
+        """Whether the service accepts requests now. Asks once."""
         reply = yield Call("GET", "/readyz")
         return reply is not None and reply.status == 200
 
     def wait_ready(self, seconds: float = 30.0) -> Steps[None]:
-        """Wait until the service is ready, for scripts that have just started it."""
+        """Wait until the service is ready."""
         end = time.monotonic() + seconds
         while not (yield from self.ready()):
             if time.monotonic() >= end:
                 raise ServiceUnavailable(
-                    f"GET {self.url}/readyz: not ready after {seconds:g} seconds; is the service started, and is this "
-                    "its url? Its log says what it waits for",
+                    f"GET {self.url}/readyz: not ready after {seconds:g} seconds; check that the service is running "
+                    "at this URL, and see its log",
                     error="not-ready",
                 )
             yield min(0.1, max(end - time.monotonic(), 0.0))
 
     def metrics(self) -> Steps[str]:
-        """The service's metrics, in Prometheus' text format."""
+        """The metrics of the service, in the text format of Prometheus."""
         return (yield from self.exchange(Call("GET", "/metrics"))).body.decode()
 
     def _change(self, name: str, what: str, body: Any = None, if_match: str | None = None) -> Steps[RankerStatus]:
@@ -451,7 +447,7 @@ class Requests(Exchange):
 
 
 def _of_fallback(event: FeedbackEvent | Mapping[str, Any]) -> bool:
-    """Whether an event is about a ranking that was never stored."""
+    """Whether an event is about a fallback, which is not stored."""
     return isinstance(event, Mapping) and "impression_id" in event and event["impression_id"] is None
 
 
@@ -487,47 +483,46 @@ class CatalogRequests:
     def put(
         self, items: Iterable[Mapping[str, Any] | bytes], on_progress: Progress | None = None
     ) -> Steps[CatalogAnswer]:
-        """Add items, or replace all that is known of them; in as many calls as it takes. No items at all make an empty
-        catalog, which a ranker can name.
+        """Add or replace items, in as many requests as needed. No items create an empty catalog.
 
         client.catalog("shop").put([{"id": "hat", "price": 9.0, "brand": "acme"}]).counts
 
-        The answer counts all, and has the receipts of those that were rejected, with their place from 1 on.
+        The answer counts all items and has receipts of the rejected ones, with their line from 1 on.
 
         Parameters
         ----------
         items
             Dictionaries with an `id` and fields, or the same as JSON in bytes. Any iterable, however long.
         on_progress
-            Called after each call with the number of items answered for.
+            Called after each request with the number of items sent so far.
         """
         return (yield from self._sent("PUT", self._path, items, on_progress))
 
     def patch(
         self, items: Iterable[Mapping[str, Any] | bytes], on_progress: Progress | None = None
     ) -> Steps[CatalogAnswer]:
-        """Change only the fields that are sent; None takes one away."""
+        """Change only the fields that are sent; None removes one."""
         return (yield from self._sent("PATCH", self._path, items, on_progress))
 
     def delete(self, ids: Iterable[str | int]) -> Steps[CatalogAnswer]:
-        """Take items out."""
+        """Delete items."""
         return (yield from self._sent("POST", f"{self._path}/delete", ids, None))
 
     def clear(self) -> Steps[int]:
-        """Take all of them out; how many there were."""
+        """Delete all items; how many there were."""
         return (yield from self.exchange.act(Emptied, "DELETE", self._path)).deleted
 
     def get(self, item: str | int) -> Steps[dict[str, Any]]:
-        """What is known of one, as it was sent."""
+        """The fields of one item."""
         path = f"{self._path}/{segment('id', str(item))}"
         return (yield from self.exchange.ask(Entry, "GET", path)).fields
 
     def info(self) -> Steps[CatalogInfo]:
-        """How many there are, their fields, the memory they take."""
+        """Number of items, their fields, and the memory they take."""
         return (yield from self.exchange.ask(CatalogInfo, "GET", self._whole))
 
     def drop(self, force: bool = False) -> Steps[None]:
-        """Delete the catalog, items and users; with `force` even if rankers name it."""
+        """Delete the catalog, items and users; with `force` even if rankers use it."""
         yield from self.exchange.act(type(None), "DELETE", f"{self._whole}?force=true" if force else self._whole)
 
     def _sent(self, method: str, path: str, lines: Iterable[Any], on_progress: Progress | None) -> Steps[CatalogAnswer]:
@@ -554,7 +549,7 @@ class CatalogRequests:
 
 
 def _portions(lines: Iterable[Any]) -> Iterator[list[bytes]]:
-    """Lines of JSON, as many as go into a call."""
+    """Lines of JSON, as many as fit into a request."""
     if isinstance(lines, str | bytes | Mapping):
         raise InvalidInput(f"items are a {type(lines).__name__}; give a list of them")
     some: list[bytes] = []
