@@ -16,15 +16,15 @@ Alpha = Annotated[float, Meta(ge=1e-6, le=0.4)]
 
 
 class Problem(Struct, omit_defaults=True):
-    """What is wrong, and what to do about it."""
+    """An error: what is wrong and what to do."""
 
-    error: Annotated[str, Meta(description="a word for programs", examples=["unknown-feature"])]
-    message: Annotated[str, Meta(description="a sentence for people")]
+    error: Annotated[str, Meta(description="for programs", examples=["unknown-feature"])]
+    message: Annotated[str, Meta(description="for people")]
     request_id: Annotated[str, Meta(description="as in the header X-Request-Id, and in the service's log")] = ""
 
 
 class Quota(Struct, forbid_unknown_fields=True, frozen=True):
-    """At most so many of a kind in the first positions: two of a brand in the first ten."""
+    """At most `most` items with the same value of a field in the first positions: two per brand in the first ten."""
 
     field: Annotated[
         str,
@@ -37,7 +37,7 @@ class Quota(Struct, forbid_unknown_fields=True, frozen=True):
     ]
     most: Annotated[int, Meta(ge=1, le=1000, description="of one value")]
     within: Annotated[
-        Annotated[int, Meta(ge=1, le=1000)] | None, Meta(description="positions from the top; null: the whole list")
+        Annotated[int, Meta(ge=1, le=1000)] | None, Meta(description="positions from the top; null: the whole ranking")
     ] = None
 
 
@@ -46,11 +46,11 @@ Pinned = Annotated[
     dict[str, Position],
     Meta(description="id: its position, 1 is the top", extra_json_schema={"examples": [{"red-shoe": 1}]}),
 ]
-Excluded = Annotated[list[ItemId], Meta(description="ids that must not be shown; as if they had not been sent")]
+Excluded = Annotated[list[ItemId], Meta(description="ids that must not be shown")]
 Groups = Annotated[
     dict[str, list[str | int | None]],
     Meta(
-        description="what quotas go by, where it is no feature: field, and its value for each candidate, null for none",
+        description="fields for quotas that are not features: a value for each candidate, null for none",
         extra_json_schema={"examples": [{"brand": ["acme", "zeta"]}]},
     ),
 ]

@@ -19,60 +19,60 @@ Rewards = Annotated[
 ]
 SeenDepth = Annotated[
     Annotated[int, Meta(ge=0, le=1000)] | None,
-    Meta(description="so many positions from the top came into view; 0: the list was never seen"),
+    Meta(description="number of positions from the top that were viewed; 0: the ranking was never viewed"),
 ]
 Viewed = Annotated[
-    list[ItemId] | None, Meta(description="ids that came into view: the list was seen down to the lowest of them")
+    list[ItemId] | None, Meta(description="ids that were viewed: the ranking was viewed down to the lowest of them")
 ]
 
 
 class Candidate(Struct, forbid_unknown_fields=True, gc=False):
-    """One item that may be shown."""
+    """A candidate item."""
 
     id: Annotated[ItemId, Meta(description="all strings or all integers", examples=["red-shoe"])]
     features: Annotated[
         dict[str, float | None] | list[float | None] | None,
         Meta(
             description="by name, or as a list in the order of the ranker's feature names; null, or in an object "
-            "nothing, where there is no value: the default that the ranker's spec declares",
+            "left out, for a missing value, which gets the default of the ranker's spec",
             extra_json_schema={"examples": [{"bm25": 7.2, "price": 20.0}]},
         ),
     ] = None
 
 
 class RankHead(Struct, forbid_unknown_fields=True, kw_only=True):
-    """What a request to rank says beside its candidates, in whatever form these are sent."""
+    """The part of a rank request that does not depend on the form of its candidates."""
 
     query: Text = ""
     k: Annotated[int, Meta(ge=1, le=1000)] | None = None
     request_id: Annotated[
         Word | None, Meta(description="the same request_id gets the same answer, however often it is sent")
     ] = None
-    user: Annotated[Word | None, Meta(description="whom `DELETE /v1/users/{user}` forgets")] = None
+    user: Annotated[Word | None, Meta(description="the user id that `DELETE /v1/users/{user}` erases")] = None
     fields: Annotated[
         dict[str, Any],
         Meta(
-            description="what is known of this request, for features that are declared of it: numbers, strings, lists",
+            description="fields of this request, for declared features: numbers, strings, lists",
             extra_json_schema={"examples": [{"device": "phone"}]},
         ),
     ] = {}
     token: Annotated[
-        bool, Meta(description="true: the answer has a token with which a browser may report clicks without a key")
+        bool, Meta(description="true: return a token with which a browser may report clicks without a key")
     ] = False
     pinned: Pinned = {}
     excluded: Excluded = []
-    quotas: Annotated[list[Quota], Meta(description="beside those of the ranker's spec")] = []
+    quotas: Annotated[list[Quota], Meta(description="in addition to those of the ranker's spec")] = []
     groups: Groups = {}
 
 
 class RankRequest(RankHead):
-    """Candidates in the order you would show them (the base order), an object each."""
+    """Candidates in the order of the baseline ranking, as objects."""
 
     candidates: Annotated[list[Candidate], Meta(min_length=1)]
 
 
 class RankColumns(RankHead):
-    """The same in fewer words: ids in the order you would show them, and one table of features for all."""
+    """Candidates as ids in the order of the baseline ranking, with one table of features."""
 
     ids: Annotated[
         list[ItemId],
@@ -84,7 +84,7 @@ class RankColumns(RankHead):
         list[list[float | None]] | dict[str, list[float | None]] | bytes | None,
         Meta(
             description="a row for each id in the order of the ranker's feature names, null where there is no value; "
-            "or by name a column with a value for each id; or, quickest, the rows as one string: base64 of "
+            "or by name a column with a value for each id; or, fastest, the rows as one string: base64 of "
             "little-endian float64 or float32, NaN where there is no value",
             extra_json_schema={"examples": [[[7.2, 20.0], [3.1, 9.0]]]},
         ),
@@ -92,7 +92,7 @@ class RankColumns(RankHead):
 
 
 class Contribution(Struct):
-    """A feature's share of a linear score: weight x value."""
+    """The contribution of a feature to a linear score: weight x value."""
 
     value: float
     weight: float
@@ -109,24 +109,26 @@ class RankedItem(Struct, omit_defaults=True):
 
 
 class RankAnswer(Struct):
-    """What to show. Send feedback with its impression_id."""
+    """The ranking to show. Send feedback with its impression_id."""
 
     impression_id: Annotated[
-        str | None, Meta(description="null only if the store is down: show the list, there is nothing to report")
+        str | None, Meta(description="null if the impression is not stored: show the ranking, send no feedback")
     ]
     ranker: str
     version: Annotated[
         str, Meta(description="live@N: learned from N outcomes; vN: a version that was promoted", examples=["live@42"])
     ]
     exposure: Exposure
-    fallback: Annotated[bool, Meta(description="true: your own order, because of `reason`")]
+    fallback: Annotated[bool, Meta(description="true: the baseline ranking, because of `reason`")]
     items: list[RankedItem]
     reason: str | None = None
     request_id: str | None = None
-    experiment: Annotated[int | None, Meta(description="the experiment (or guardrail) this list was mixed for")] = None
+    experiment: Annotated[
+        int | None, Meta(description="the experiment (or guardrail) for which this ranking was interleaved")
+    ] = None
     token: Annotated[
         str | UnsetType | None,
-        Meta(description="if asked for: for `POST /v1/beacon`, until the window ends; null without an impression_id"),
+        Meta(description="on request: for `POST /v1/beacon`, until the window ends; null without impression_id"),
     ] = UNSET
     chances: Annotated[
         dict[str, float | None] | UnsetType,
@@ -136,21 +138,24 @@ class RankAnswer(Struct):
         ),
     ] = UNSET
     relaxed: Annotated[
-        list[str] | UnsetType, Meta(description="fields of quotas that could not be kept: there were too few others")
+        list[str] | UnsetType, Meta(description="fields of quotas that could not be met, for lack of other candidates")
     ] = UNSET
 
 
 class FeedbackEvent(Struct, forbid_unknown_fields=True):
-    """What a user did with an impression, or saw of it; several events of one impression are joined."""
+    """Feedback of a user on an impression; several events of one impression are joined."""
 
-    event_id: Annotated[str, Meta(min_length=1, max_length=512, description="yours; sent twice it counts once")]
+    event_id: Annotated[
+        str, Meta(min_length=1, max_length=512, description="chosen by the caller; sent twice it counts once")
+    ]
     impression_id: Annotated[str, Meta(min_length=1, max_length=64)]
     clicks: Annotated[
         list[ItemId] | None, Meta(description="ids that were clicked; []: none", examples=[["red-shoe"]])
     ] = None
     grades: Annotated[dict[str, float] | None, Meta(description="id: grade")] = None
     final: Annotated[
-        bool, Meta(description="true: nothing more will come, learn now; false: wait for the window to close")
+        bool,
+        Meta(description="true: no more events follow, learn now; false: wait for the end of the attribution window"),
     ] = False
     rewards: Rewards = None
     seen: SeenDepth = None
@@ -204,15 +209,16 @@ def _converted(value: Any, kind: Any) -> Any:
 
 
 class Beacon(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """What a user did with the list of a token, as a browser reports it. Several of one list are joined."""
+    """Feedback of a user, reported by a browser with the token of a ranking. Several of one ranking are joined."""
 
-    token: Annotated[str, Meta(min_length=1, max_length=512, description="as it came with the list")]
-    event_id: Annotated[str, Meta(min_length=1, max_length=512, description="once a list; sent twice it counts once")]
+    token: Annotated[str, Meta(min_length=1, max_length=512, description="as returned with the ranking")]
+    event_id: Annotated[str, Meta(min_length=1, max_length=512, description="sent twice it counts once")]
     clicks: Annotated[
         list[ItemId] | None, Meta(description="ids that were clicked; []: none", examples=[["red-shoe"]])
     ] = None
     final: Annotated[
-        bool, Meta(description="true: nothing more will come, learn now; false: wait for the window to close")
+        bool,
+        Meta(description="true: no more events follow, learn now; false: wait for the end of the attribution window"),
     ] = False
     rewards: Rewards = None
     seen: SeenDepth = None
@@ -220,7 +226,7 @@ class Beacon(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class Receipt(Struct, omit_defaults=True):
-    """What became of an event."""
+    """The result of an event."""
 
     event_id: str | None
     status: EventStatus
@@ -235,7 +241,7 @@ class Receipt(Struct, omit_defaults=True):
 
 
 class FeedbackAnswer(Struct):
-    """A receipt an event, in the order they were sent, and how many of each kind."""
+    """A receipt per event, in the order sent, and counts by status."""
 
     results: list[Receipt]
     counts: dict[str, int]
@@ -277,5 +283,5 @@ class EventCounts(Struct):
     ] = 0
     last_rejected: RejectedEvent | None = None
     days: Annotated[
-        list[EventDay], Meta(description="the last 7 days, the oldest first; days without such events are left out")
+        list[EventDay], Meta(description="the last 7 days, oldest first, without days that had no such events")
     ] = []

@@ -10,14 +10,14 @@ LineStatus = Literal["accepted", "unchanged", "rejected", "deleted", "unknown"]
 
 
 class CatalogLine(Struct):
-    """An item or a user: its id, and beside it fields of any name: numbers, true or false, strings, lists of strings or
+    """An item or a user: its id, and fields of any name: numbers, true or false, strings, lists of strings or
     of numbers, times as RFC 3339; null where there is no value."""
 
     id: Annotated[str | int, Meta(description='7 and "7" are the same')]
 
 
 class LineReceipt(Struct, omit_defaults=True):
-    """What became of a line."""
+    """The result of a line."""
 
     line: Annotated[int, Meta(description="counts from 1; of an array the place in it")]
     status: Annotated[
@@ -32,17 +32,17 @@ class LineReceipt(Struct, omit_defaults=True):
 
 
 class CatalogAnswer(Struct):
-    """A receipt a line, in the order they were sent, and how many of each kind."""
+    """A receipt per line, in the order sent, and counts by status."""
 
     results: list[LineReceipt]
     counts: dict[str, int]
     warnings: Annotated[
-        list[str], Meta(description="new fields that look like a misspelling of one that a ranker's features read")
+        list[str], Meta(description="new fields whose names are similar to one that a ranker's features read")
     ] = field(default_factory=list)
 
 
 class FieldInfo(Struct):
-    """A field that items have."""
+    """A field of items."""
 
     name: str
     kind: Annotated[

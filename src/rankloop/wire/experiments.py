@@ -17,9 +17,9 @@ class ExperimentRequest(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
     against: Annotated[
         Annotated[int, Meta(ge=1, le=2**31)] | Annotated[str, Meta(pattern=NAME)],
-        Meta(description='"base": your order; a number: that version; "live": what is learned; or another ranker'),
+        Meta(description='"base": the baseline ranking; a number: that version; "live": the live state; or a ranker'),
     ] = "base"
-    share: Annotated[Share, Meta(description="of the requests that are answered with a mixed list")] = 0.2
+    share: Annotated[Share, Meta(description="share of the requests that get an interleaved ranking")] = 0.2
     mixing: Annotated[
         Literal["team-draft", "probabilistic"],
         Meta(
@@ -36,7 +36,9 @@ class ExperimentRequest(Struct, forbid_unknown_fields=True, omit_defaults=True):
     ] = "clicks"
     exposure: Annotated[
         Literal["bounded", "full"] | None,
-        Meta(description="which of the ranker's lists is tried; none: those of its exposure, unless that is shadow"),
+        Meta(
+            description="which rankings of the ranker are compared; none: those of its exposure, unless that is shadow"
+        ),
     ] = None
     alpha: Annotated[Alpha, Meta(description="how likely the verdict is ever wrong, however often one looks")] = 0.05
     effect: Annotated[
@@ -81,7 +83,7 @@ class Experiment(Struct, kw_only=True):
     against: Annotated[str, Meta(description="base, live, a version as vN, or a ranker's name")]
     share: float
     mixing: str
-    exposure: Annotated[Exposure, Meta(description="of the ranker's lists that are mixed")]
+    exposure: Annotated[Exposure, Meta(description="of the interleaved rankings")]
     metric: Literal["clicks", "reward"]
     reward_scale: Annotated[
         float | None,
@@ -100,14 +102,14 @@ class Experiment(Struct, kw_only=True):
     reason: Annotated[str | None, Meta(description="why it ended")]
     started: float
     ended: float | None
-    lists: Annotated[int, Meta(description="mixed lists whose feedback is in")]
-    wins: Annotated[int, Meta(description="lists with more clicks on what the ranker put there than on the other's")]
+    lists: Annotated[int, Meta(description="interleaved rankings with feedback")]
+    wins: Annotated[int, Meta(description="rankings with more clicks on the ranker's items than on the other's")]
     losses: int
     decided: Annotated[int, Meta(description="wins + losses; the others have no clicks, or no side is ahead")]
     preference: Annotated[
         float | None,
         Meta(
-            description="mean over lists of the share of clicks on the ranker's items minus the other's, -1 to 1. "
+            description="mean over rankings of the share of clicks on the ranker's items minus the other's, -1 to 1. "
             "Metric reward: of the rewards of the ranker's items minus the other's, divided by reward_scale and cut at "
             "-1 and 1"
         ),

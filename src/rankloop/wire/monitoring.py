@@ -11,10 +11,10 @@ from rankloop.wire.calls import RejectedEvent
 
 
 class Point(Struct, omit_defaults=True):
-    """What happened from `start` on for one step. A mean is left out if there was nothing to take it of."""
+    """Measures of one step from `start` on. A mean without values is left out."""
 
     start: Annotated[float, Meta(description="Unix time")]
-    lists: Annotated[int, Meta(description="lists that were answered")] = 0
+    lists: Annotated[int, Meta(description="rankings returned")] = 0
     closed_impressions: Annotated[
         int, Meta(description="impressions closed by feedback or the end of their attribution window")
     ] = 0
@@ -30,15 +30,17 @@ class Point(Struct, omit_defaults=True):
         ),
     ] = None
     uncertain: Annotated[
-        float | None, Meta(description="share of the pairs in the latest lists whose order the learner is not sure of")
+        float | None, Meta(description="share of the pairs in the latest rankings whose order is uncertain")
     ] = None
-    fallbacks: Annotated[float | None, Meta(description="share of lists that were your order for want of a better")] = (
-        None
-    )
+    fallbacks: Annotated[
+        float | None, Meta(description="share of rankings that were the baseline because of a failure")
+    ] = None
     unlearned_impressions: Annotated[
         int | None, Meta(description="the most closed impressions that waited to be learned")
     ] = None
-    ndcg: Annotated[float | None, Meta(description="NDCG of the lists shown, where the truth is known (demo)")] = None
+    ndcg: Annotated[
+        float | None, Meta(description="NDCG of the rankings shown, where relevance is known (simulated users)")
+    ] = None
 
 
 class PositionRate(Struct):
@@ -50,109 +52,113 @@ class PositionRate(Struct):
 
 
 class Series(Struct):
-    """How a ranker has fared. Steps in which nothing happened are left out."""
+    """Measures of a ranker over time. Steps without events are left out."""
 
     ranker: str
-    now: Annotated[float, Meta(description="the service's time; the last step is still going on")]
+    now: Annotated[float, Meta(description="time of the service; the last step is not complete")]
     since: float
     step: Annotated[int, Meta(description="seconds")]
     points: list[Point]
-    total: Annotated[Point, Meta(description="over all of the time from `since` to `now`")]
-    positions: Annotated[list[PositionRate], Meta(description="over all of the time; the 51st is all below 50")]
+    total: Annotated[Point, Meta(description="from `since` to `now`")]
+    positions: Annotated[
+        list[PositionRate], Meta(description="over the whole period; the 51st has all positions below 50")
+    ]
 
 
 class ShownItem(Struct):
-    """An item as it was shown."""
+    """A shown item."""
 
     id: ItemId
     position: int
-    base: Annotated[int, Meta(description="its position in your order")]
-    best: Annotated[int | None, Meta(description="its place among these by what the learner believes; null: unknown")]
+    base: Annotated[int, Meta(description="its position in the baseline ranking")]
+    best: Annotated[int | None, Meta(description="its position by the learner's scores; null: unknown")]
     value: Annotated[
         float | None,
-        Meta(description="what a click was worth, 1 or a reward, or its grade; null while nothing was reported"),
+        Meta(description="value of the click (1 or a reward) or grade; null without feedback"),
     ]
     reward: Annotated[float | None, Meta(description="in the unit of the ranker's `reward`")] = None
 
 
 class Doubt(Struct):
-    """A pair whose order the learner was not sure of."""
+    """A pair whose order was uncertain."""
 
     upper: Annotated[int, Meta(description="position")]
     lower: int
-    swapped: Annotated[bool, Meta(description="shown against what the learner believes, to find out")]
+    swapped: Annotated[bool, Meta(description="shown against the learner's scores, to explore")]
 
 
 class ShownList(Struct):
-    """A list as it was shown, what was tried in it, and what became of it."""
+    """An impression: the ranking shown, its explored pairs, and its outcome."""
 
     impression_id: str
     created: float
     query: str
     version: str
     exposure: Exposure
-    reason: Annotated[str | None, Meta(description="why it was your order instead of the ranker's; null: it was not")]
-    experiment: Annotated[int | None, Meta(description="for which it was mixed; then nothing is told of swaps")]
+    reason: Annotated[str | None, Meta(description="why it was the baseline ranking; null: it was not")]
+    experiment: Annotated[int | None, Meta(description="for which it was interleaved; then swaps are not reported")]
     items: list[ShownItem]
-    pairs: Annotated[int | None, Meta(description="pairs of which is known whether the learner was sure")]
-    uncertain: Annotated[int | None, Meta(description="how many of them it was not sure of")]
-    doubts: Annotated[list[Doubt], Meta(description="those, at most 20: first the ones that were swapped")]
+    pairs: Annotated[int | None, Meta(description="pairs whose certainty is known")]
+    uncertain: Annotated[int | None, Meta(description="how many of them were uncertain")]
+    doubts: Annotated[list[Doubt], Meta(description="the uncertain pairs, at most 20, swapped ones first")]
     outcome: Annotated[
         Literal["open", "final", "window", "silent", "ignored", "logged"],
-        Meta(description="open: still waits for feedback; logged: shown before rankloop was there"),
+        Meta(description="open: waits for feedback; logged: imported from a log"),
     ]
-    learned: Annotated[bool, Meta(description="whether the learner takes it in: not while paused, not a fallback")]
-    seen: Annotated[int | None, Meta(description="positions that came into view; null: not reported")] = None
+    learned: Annotated[bool, Meta(description="whether it is learned: not while paused, not a fallback")]
+    seen: Annotated[int | None, Meta(description="positions that were viewed; null: not reported")] = None
     attention: Annotated[list[RejectedEvent], Meta(description="rejected events that have not been corrected")] = []
 
 
 class Weight(Struct):
-    """What a linear ranker thinks of a feature."""
+    """The weight of a feature in a linear ranker."""
 
     feature: str
     weight: float
-    confidence: Annotated[
-        float | None, Meta(description="the learner takes weight ± this as certain; null: it does not say")
-    ]
+    confidence: Annotated[float | None, Meta(description="half-width of the confidence interval; null: not available")]
 
 
 class Weights(Struct):
-    """The weights that rank now, the largest first."""
+    """The current weights, largest first."""
 
     ranker: str
     version: str
-    linear: Annotated[bool, Meta(description="false: this learner has no weights to show")]
+    linear: Annotated[bool, Meta(description="false: this learner has no weights")]
     features: int
     weights: list[Weight]
 
 
 class Memory(Struct):
-    """What a ranker that remembers queries remembers."""
+    """The remembered queries of a ranker."""
 
-    queries: Annotated[int, Meta(description="how many it remembers now")]
-    share: Annotated[float | None, Meta(description="of the latest lists, those whose query is; null: no list yet")]
+    queries: Annotated[int, Meta(description="number of remembered queries")]
+    share: Annotated[
+        float | None, Meta(description="share of the latest rankings whose query is remembered; null: no ranking yet")
+    ]
 
 
 class DriftNoticed(Struct):
-    """What a ranker that follows users has noticed; lists are counted as it learns from them, from 1 on."""
+    """Drift detected by a ranker; impressions are numbered as it learns from them, from 1 on."""
 
-    alarms: Annotated[int, Meta(description="changes that it is sure of")]
-    latest: Annotated[list[int], Meta(description="the lists from which on the latest of them were met, oldest first")]
-    since: Annotated[int, Meta(description="the list at which the model that ranks took over; 0: it always did")]
-    lists: Annotated[int, Meta(description="learned from so far")]
+    alarms: Annotated[int, Meta(description="detected changes")]
+    latest: Annotated[list[int], Meta(description="impressions at which the latest changes began, oldest first")]
+    since: Annotated[int, Meta(description="the impression at which the current model took over; 0: the first")]
+    lists: Annotated[int, Meta(description="impressions learned so far")]
 
 
 class Movement(Struct):
-    """How the latest lists would stand by what the ranker believes now, against your order of the same items."""
+    """The latest impressions ranked by the current model, compared with the baseline ranking of the same items."""
 
     ranker: str
     version: str
-    lists: Annotated[int, Meta(description="looked at; the figures are means over them, null where there are none")]
-    displacement: Annotated[float | None, Meta(description="places that an item is away from where you have it")]
-    agreement: Annotated[float | None, Meta(description="share of pairs that stand as you have them")]
-    same_first: Annotated[float | None, Meta(description="share of lists with the same first item")]
-    brought_up: Annotated[
-        float | None, Meta(description="share of the items shown that your order has below the end of the list")
+    lists: Annotated[
+        int, Meta(description="impressions compared; the other fields are means over them, null without any")
     ]
-    memory: Annotated[Memory | None, Meta(description="null: this learner remembers no queries")]
-    drift: Annotated[DriftNoticed | None, Meta(description="null: this learner does not look for it")]
+    displacement: Annotated[float | None, Meta(description="mean distance of an item from its baseline position")]
+    agreement: Annotated[float | None, Meta(description="share of pairs in the same order as in the baseline")]
+    same_first: Annotated[float | None, Meta(description="share of rankings with the same first item")]
+    brought_up: Annotated[
+        float | None, Meta(description="share of the items shown that the baseline ranking would not show")
+    ]
+    memory: Annotated[Memory | None, Meta(description="null: this learner does not remember queries")]
+    drift: Annotated[DriftNoticed | None, Meta(description="null: this learner does not detect drift")]

@@ -1,4 +1,4 @@
-"""Rankers as operators know them: the spec, the status, versions, and what became of logged lists and users."""
+"""Rankers: spec, status, versions, lineage and warm start."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ class Spec(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
             "can apply, too; query-minmax scales it to [0, 1] within a request; none leaves it as it is"
         ),
     ] = "stream"
-    k: Annotated[int, Meta(ge=1, le=1000, description="how many positions are shown, unless a request says")] = 10
+    k: Annotated[int, Meta(ge=1, le=1000, description="positions shown, unless a request gives `k`")] = 10
     exposure: Annotated[
         Exposure,
-        Meta(description="shadow: your order is shown; bounded: items move a little; full: the learner's list"),
+        Meta(description="shadow: baseline ranking; bounded: items move a little; full: the learner's ranking"),
     ] = "shadow"
     displacement: Annotated[
-        int, Meta(ge=0, le=1000, description="bounded: how many positions an item may move from your order")
+        int, Meta(ge=0, le=1000, description="bounded: positions that an item may move from the baseline")
     ] = 3
     window_seconds: Annotated[
         float, Meta(ge=0.1, le=2_592_000, description="how long an impression waits for feedback that is not final")
@@ -122,11 +122,12 @@ class Spec(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
         ),
     ] = "max"
     timeout_ms: Annotated[
-        float, Meta(ge=1, le=60_000, description="a learner slower than this gives your order with fallback=true")
+        float,
+        Meta(ge=1, le=60_000, description="a slower learner is replaced by the baseline ranking with fallback=true"),
     ] = 100.0
     pinned: Pinned = {}
     excluded: Excluded = []
-    quotas: Annotated[list[Quota], Meta(description="that every list keeps")] = []
+    quotas: Annotated[list[Quota], Meta(description="of every ranking")] = []
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
     interactions: Annotated[
         dict[str, Annotated[float, Meta(ge=0, le=1)]],
@@ -144,7 +145,7 @@ class Spec(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     ] = 0.0
     guardrail: Annotated[
         Guardrail | None,
-        Meta(description="bounded, full: drops exposure to shadow if users prefer your order; null: off"),
+        Meta(description="bounded, full: sets exposure to shadow if users prefer the baseline; null: off"),
     ] = Guardrail()
 
     @property
@@ -263,7 +264,9 @@ class RankerStatus(Struct):
     name: str
     etag: Annotated[str, Meta(description="of the ranker as it is; `If-Match` with it changes nothing else")]
     spec: Spec
-    ready: Annotated[bool, Meta(description="whether this process asks the learner; else answers are your order")]
+    ready: Annotated[
+        bool, Meta(description="whether this process uses the learner; until then it returns the baseline ranking")
+    ]
     waiting_for: Annotated[str | None, Meta(description="what it waits for while it is not ready")]
     serving: Annotated[str, Meta(description="live, or the promoted version as vN")]
     learning: Annotated[bool, Meta(description="false after `pause`: feedback is kept but not learned")]
@@ -304,9 +307,9 @@ class RankerStatus(Struct):
         float | None,
         Meta(description="the reward that is worth 1 now; null: no `reward` is declared, or auto and none has come"),
     ] = None
-    fallbacks: Annotated[
-        dict[str, int], Meta(description="lists that were your order, by reason; of this process since it started")
-    ] = field(default_factory=dict)
+    fallbacks: Annotated[dict[str, int], Meta(description="fallbacks by reason, of this process since it started")] = (
+        field(default_factory=dict)
+    )
     counter_impressions: Annotated[
         int | None,
         Meta(description="how many closed impressions its counting features include; null: no feature counts"),
@@ -340,10 +343,10 @@ class RankerStatus(Struct):
 
 
 class WarmAnswer(Struct):
-    """What became of logged lists."""
+    """The result of a warm start."""
 
-    lists: Annotated[int, Meta(description="added to the log now; they are learned behind this answer")]
+    lists: Annotated[int, Meta(description="impressions added to the log; they are learned after this response")]
     clicks: int
     known: Annotated[int, Meta(description="in the log already: sent before, and counted then")]
     skipped: Annotated[int, Meta(description="malformed, and so left out")]
-    problems: Annotated[list[str], Meta(description="line: what is wrong with it, of the first of those")]
+    problems: Annotated[list[str], Meta(description="problems of the first malformed lines")]

@@ -16,8 +16,8 @@ class ServiceStatus(Struct):
     store: Literal["sqlite", "postgresql"]
     store_bytes: int
     free_disk_bytes: Annotated[int | None, Meta(description="where the store is; null: another machine's disk")]
-    processes: Annotated[int, Meta(description="that serve this store, on all machines")]
-    webhook: Annotated[bool, Meta(description="whether this process tells somebody of demotions")]
+    processes: Annotated[int, Meta(description="that use this store, on all machines")]
+    webhook: Annotated[bool, Meta(description="whether this process sends demotions to a webhook")]
     events: Annotated[
         EventCounts,
         Meta(
@@ -56,9 +56,7 @@ class Reason(Struct):
     ]
     message: str
     count: Annotated[int, Meta(description="rankers concerned; 0: it concerns the whole process")] = 0
-    rankers: Annotated[
-        list[str], Meta(description="the names of those that the key sent, or having none, may look at")
-    ] = []
+    rankers: Annotated[list[str], Meta(description="rankers that the key of the request may see")] = []
 
 
 class Readiness(Struct):
@@ -78,16 +76,14 @@ class NotReady(Struct):
 
 
 class Change(Struct):
-    """Something that was changed."""
+    """An entry of the audit list."""
 
     created: Annotated[float, Meta(description="when, in seconds of Unix time")]
-    key: Annotated[
-        str, Meta(description="the name of the key it was done with; empty where none is asked for", examples=["ops"])
-    ]
-    action: Annotated[str, Meta(description="a word for programs", examples=["promote"])]
-    ranker: Annotated[str | None, Meta(description="whose change it was; null: not one ranker's")]
-    text: Annotated[str, Meta(description="what it was, in a line", examples=["exposure shadow -> full"])]
-    request_id: Annotated[str, Meta(description="of the call, as in the log; empty where it was none")]
+    key: Annotated[str, Meta(description="name of the key; empty if the service asks for none", examples=["ops"])]
+    action: Annotated[str, Meta(description="for programs", examples=["promote"])]
+    ranker: Annotated[str | None, Meta(description="the ranker concerned; null: none")]
+    text: Annotated[str, Meta(description="the change, in one line", examples=["exposure shadow -> full"])]
+    request_id: Annotated[str, Meta(description="of the request, as in the log; empty for a command")]
 
 
 class UserEvent(Struct):
@@ -100,7 +96,7 @@ class UserEvent(Struct):
 
 
 class UserOutcome(Struct):
-    """What the feedback on an impression amounted to when it was closed."""
+    """A closed impression with its feedback."""
 
     number: Annotated[int, Meta(description="its sequence number in the log of the ranker")]
     kind: str
