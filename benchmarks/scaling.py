@@ -115,7 +115,7 @@ class _Engine:
 
 
 def _with_scaling(data: str, how: str) -> str:
-    return f"{data}{'&' if '?' in data else '?'}normalise={how}"
+    return f"{data}{'&' if '?' in data else '?'}normalize={how}"
 
 
 def _cell(curve: Curve) -> str:

@@ -42,7 +42,7 @@ def in_production_order(split: Split, noise: float) -> Split:
         scores = scores + spread * streams.for_event("production", number).normal(size=scores.size)
         order = np.lexsort((-scores, np.repeat(np.arange(len(part)), np.diff(part.offsets))))
         features, grades = part.features[order], part.grades[order]
-        return Dataset(part.name, features, grades, part.offsets, part.queries, part.normalisation, part.scale)
+        return Dataset(part.name, features, grades, part.offsets, part.queries, part.normalization, part.scale)
 
     return Split(sorted_part(train, 0), None, sorted_part(split.test, 1))
 

@@ -25,8 +25,8 @@ K = 10
 ARMS = ("no change", "carried over", "from nothing")
 SETS = {
     "websearch300 (201 queries)": "websearch300",
-    "generated mq2007 (600 queries)": "synthetic:mq2007?normalise=none&seed={seed}",
-    "generated mq2007 (every query new)": "synthetic:mq2007?normalise=none&seed={seed}&queries={queries}",
+    "generated mq2007 (600 queries)": "synthetic:mq2007?normalize=none&seed={seed}",
+    "generated mq2007 (every query new)": "synthetic:mq2007?normalize=none&seed={seed}&queries={queries}",
 }
 
 
@@ -119,7 +119,7 @@ def main() -> None:
         began, found = time.perf_counter(), []
         for seed in range(given.seeds):
             options = {"seed": seed, "queries": given.before + given.after}
-            path = f"{given.data}?normalise=none" if spec == "websearch300" else spec.format(**options)
+            path = f"{given.data}?normalize=none" if spec == "websearch300" else spec.format(**options)
             part = open_split(path).train
             found.append(trial(replace(part, _candidates={}), seed, given.before, given.after, given.user))
         for arm in ARMS:

@@ -120,9 +120,9 @@ def reader() -> list[dict[str, Any]]:
             for attempt in range(4):  # the first compiles
                 os.environ["RANKLOOP_CACHE"] = str(Path(folder, f"cache-{attempt}"))
                 start = perf_counter()
-                read_letor(path, normalise="none")
+                read_letor(path, normalize="none")
                 ours.append(perf_counter() - start)
-            again = _best(lambda: read_letor(path, normalise="none"), 3)
+            again = _best(lambda: read_letor(path, normalize="none"), 3)
         finally:
             os.environ.pop("RANKLOOP_CACHE")
             os.environ.update({"RANKLOOP_CACHE": before} if before else {})

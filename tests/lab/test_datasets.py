@@ -67,14 +67,14 @@ def test_what_does_not_exist_is_answered_with_what_does(spec: str, error: type[E
 
 def test_a_folder_of_three_files_shares_width_and_scale(tmp_path: Path) -> None:
     at = folder(tmp_path / "set", train_txt=text(1, 2), valid_txt=text(3, width=5), test_txt=text(4, grade=4))
-    split = open_split(f"{at}?normalise=none")
+    split = open_split(f"{at}?normalize=none")
     parts = split.parts.values()
     assert [part.queries.tolist() for part in parts] == [["1", "2"], ["3"], ["4"]]
     assert [part.width for part in parts] == [5, 5, 5]
     assert [part.highest_grade for part in parts] == [4, 4, 4]
     assert [part.name for part in parts] == ["set/train", "set/vali", "set/test"]
-    assert split.train.normalisation == "none"
-    assert open_split(str(at)).train.normalisation == "query-minmax"
+    assert split.train.normalization == "none"
+    assert open_split(str(at)).train.normalization == "query-minmax"
 
 
 def test_yahoo_names_and_gzip(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_single_file_is_cut_and_has_no_folds(tmp_path: Path) -> None:
 
 def test_describe(tmp_path: Path) -> None:
     at = folder(tmp_path, train_txt=text(1, 2, width=3), vali_txt="0 qid:5 1:1\n", test_txt=text(4))
-    found = describe(open_split(f"{at}?normalise=none"))
+    found = describe(open_split(f"{at}?normalize=none"))
     assert json.loads(json.dumps(found)) == found
     assert (found["features"], found["constant features"], found["highest grade"]) == (3, 0, 1)
     assert found["parts"]["train"] == {
@@ -141,7 +141,7 @@ def test_a_generated_set_survives_text(tmp_path: Path) -> None:
     train = open_split("synthetic:mq2008?queries=12&vali=1&test=1").train
     seen: list[tuple[int, int]] = []
     write_letor(train, tmp_path / "train.txt.gz", lambda done, total: seen.append((done, total)))
-    again = read_letor(tmp_path / "train.txt.gz", normalise="none")
+    again = read_letor(tmp_path / "train.txt.gz", normalize="none")
     assert again.features.tobytes() == train.features.tobytes()
     assert again.grades.tolist() == train.grades.tolist()
     assert seen[-1] == (len(train.grades), len(train.grades))
@@ -151,7 +151,7 @@ def test_a_generated_set_survives_text(tmp_path: Path) -> None:
 @compiled
 @pytest.mark.parametrize("name", ["clueweb09/part3.txt.gz", "websearch300/test.txt.gz", "querywise50/train.txt.gz"])
 def test_real_files_read_as_the_naive_parser(name: str) -> None:
-    found = read_letor(SHARED / name, normalise="none")
+    found = read_letor(SHARED / name, normalize="none")
     with gzip.open(SHARED / name, "rt", newline="\n") as file:
         features, grades, ids, lengths = naive.parse(file.read())
     assert found.features.tobytes() == features.tobytes()
@@ -173,12 +173,12 @@ def test_real_folders() -> None:
 
 
 def test_a_run_learns_the_sizes_of_raw_features() -> None:
-    """`normalise=stream`: multiplied by powers of two, features give the same run; unscaled ones another."""
+    """`normalize=stream`: multiplied by powers of two, features give the same run; unscaled ones another."""
     spec = "synthetic:mq2008?queries=20&vali=2&test=10"
     curves = {}
     for how in ("stream", "none"):
-        split = open_split(f"{spec}&normalise={how}")
-        assert split.train.normalisation == how
+        split = open_split(f"{spec}&normalize={how}")
+        assert split.train.normalization == how
         for power in (0, 8):
             sizes = 2.0 ** (power * (np.arange(split.train.width) % 3))
             parts = [replace(part, features=part.features * sizes, _candidates={}) for part in split.parts.values()]

@@ -82,7 +82,7 @@ def test_reads_as_the_naive_parser(tmp_path_factory: pytest.TempPathFactory, row
     text = "\n".join(line(row) for row in rows) + "\n1 qid:1 3:1.5" + "\n" * newline  # type: ignore[arg-type]
     path = written(tmp_path_factory.mktemp("letor"), text)
     features, grades, queries, lengths = naive.parse(text)
-    found = read_letor(path, normalise="none")
+    found = read_letor(path, normalize="none")
     assert found.features.tobytes() == features.tobytes()
     assert found.grades.tolist() == grades.tolist()
     assert found.queries.tolist() == queries
@@ -98,7 +98,7 @@ def test_lines_and_rows_may_fall_across_chunks(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(letor_text, "_BLOCK", 200)
     monkeypatch.setattr(letor_text, "_PEEK", 0)
     monkeypatch.setattr(letor, "_BATCH", 300)
-    found = read_letor(path, normalise="none")
+    found = read_letor(path, normalize="none")
     features, grades, queries, _ = naive.parse(text)
     assert found.features.tobytes() == features.tobytes()
     assert (found.grades.tolist(), found.queries.tolist()) == (grades.tolist(), queries)
@@ -107,7 +107,7 @@ def test_lines_and_rows_may_fall_across_chunks(tmp_path: Path, monkeypatch: pyte
 def test_gzip_bom_and_progress(tmp_path: Path) -> None:
     path = written(tmp_path, gzip.compress(b"\xef\xbb\xbf1 qid:a 1:2\n"), "named-anyhow")
     seen: list[tuple[int, int]] = []
-    found = read_letor(path, normalise="none", width=3, on_progress=lambda done, total: seen.append((done, total)))
+    found = read_letor(path, normalize="none", width=3, on_progress=lambda done, total: seen.append((done, total)))
     assert found.features.tolist() == [[2.0, 0.0, 0.0]]
     assert seen[-1] == (path.stat().st_size, path.stat().st_size)
 
@@ -122,13 +122,13 @@ def test_minmax_is_its_twin(lengths: list[int], seed: int) -> None:
     assert ((features >= 0) & (features <= 1)).all()
 
 
-def test_normalisation_is_by_query_and_named(tmp_path: Path) -> None:
+def test_normalization_is_by_query_and_named(tmp_path: Path) -> None:
     path = written(tmp_path, "1 qid:1 1:2 2:7\n0 qid:1 1:4 2:7\n0 qid:2 1:9\n")
     found = read_letor(path)
     assert found.features.tolist() == [[0.0, 0.0], [1.0, 0.0], [0.0, 0.0]]
-    assert found.normalisation == "query-minmax"
-    with pytest.raises(InvalidParameter, match="normalise is 'max'"):
-        read_letor(path, normalise="max")
+    assert found.normalization == "query-minmax"
+    with pytest.raises(InvalidParameter, match="normalize is 'max'"):
+        read_letor(path, normalize="max")
 
 
 # ---- wrong files
@@ -206,7 +206,7 @@ def test_what_is_written_reads_back_bit_for_bit(tmp_path: Path, name: str) -> No
     features[:, 5], features[2, 0] = 0.0, -0.0
     before = Dataset("x", features, rng.integers(0, 13, 9), np.array([0, 4, 5, 9]), np.array(["b", "a", "ü"]))
     write_letor(before, tmp_path / name)
-    after = read_letor(tmp_path / name, normalise="none")
+    after = read_letor(tmp_path / name, normalize="none")
     assert after.features.tobytes() == before.features.tobytes()
     for field in ("grades", "offsets", "queries"):
         assert getattr(after, field).tolist() == getattr(before, field).tolist()
@@ -220,7 +220,7 @@ def test_what_is_written_reads_back_bit_for_bit(tmp_path: Path, name: str) -> No
 def test_cuts_are_by_query_whole_and_stable(tmp_path: Path) -> None:
     text = "".join(f"{i % 2} qid:{i % 10} 1:{i}\n" for i in range(40))
     path = written(tmp_path, text)
-    parts = read_parts([path], (0.6, 0.2, 0.2), normalise="none")
+    parts = read_parts([path], (0.6, 0.2, 0.2), normalize="none")
     assert [len(part) for part in parts] == [6, 2, 2]
     assert sorted(q for part in parts for q in part.queries.tolist()) == [str(q) for q in range(10)]
     for part in parts:
@@ -248,19 +248,19 @@ def test_a_second_load_does_not_read_the_text(tmp_path: Path, monkeypatch: pytes
 def test_a_changed_source_or_option_is_read_again(tmp_path: Path, own_cache: Path) -> None:
     path = written(tmp_path, "1 qid:1 1:1\n")
     stat = path.stat()
-    assert read_letor(path, normalise="none").features.tolist() == [[1.0]]
-    assert read_letor(path, normalise="none", width=2).features.tolist() == [[1.0, 0.0]]
+    assert read_letor(path, normalize="none").features.tolist() == [[1.0]]
+    assert read_letor(path, normalize="none", width=2).features.tolist() == [[1.0, 0.0]]
     assert read_letor(path).features.tolist() == [[0.0]]
     written(tmp_path, "1 qid:1 1:2\n")
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # same size, same time: the fingerprint tells
-    assert read_letor(path, normalise="none").features.tolist() == [[2.0]]
+    assert read_letor(path, normalize="none").features.tolist() == [[2.0]]
     assert len(list(own_cache.iterdir())) == 3  # the outdated entry is gone
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "no index", "cut index", "empty"])
 def test_a_damaged_entry_is_made_again(tmp_path: Path, own_cache: Path, damage: str) -> None:
     path = written(tmp_path, "1 qid:1 1:1 2:5\n")
-    read_letor(path, normalise="none")
+    read_letor(path, normalize="none")
     (entry,) = own_cache.iterdir()
     features, index = entry / "features", entry / "index"
     if damage == "cut":
@@ -275,14 +275,14 @@ def test_a_damaged_entry_is_made_again(tmp_path: Path, own_cache: Path, damage: 
         features.unlink()
         index.unlink()
     for _ in range(2):
-        assert read_letor(path, normalise="none").features.tolist() == [[1.0, 5.0]]
+        assert read_letor(path, normalize="none").features.tolist() == [[1.0, 5.0]]
     assert sorted(file.name for file in entry.iterdir()) == ["features", "index"]
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path, "1 qid:1 1:1\n")
     monkeypatch.setenv("RANKLOOP_CACHE", str(path / "below-a-file"))
-    assert read_letor(path, normalise="none").features.tolist() == [[1.0]]
+    assert read_letor(path, normalize="none").features.tolist() == [[1.0]]
 
 
 def test_many_may_load_at_the_same_time(tmp_path: Path, own_cache: Path) -> None:
@@ -290,7 +290,7 @@ def test_many_may_load_at_the_same_time(tmp_path: Path, own_cache: Path) -> None
     expected = naive.parse(path.read_text())[0].tobytes()
     found: list[bytes] = []
     threads = [
-        threading.Thread(target=lambda: found.append(read_letor(path, normalise="none").features.tobytes()))
+        threading.Thread(target=lambda: found.append(read_letor(path, normalize="none").features.tobytes()))
         for _ in range(8)
     ]
     for thread in threads:

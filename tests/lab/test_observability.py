@@ -104,7 +104,7 @@ def test_the_rows_of_appendix_a() -> None:
 
 
 def test_table_3_two_adversaries_that_top_1_feedback_cannot_tell_apart() -> None:
-    """Theorem 21: the same expected grades, another order of the normalised gains."""
+    """Theorem 21: the same expected grades, another order of the normalized gains."""
     vectors = ["000", "110", "101", "011", "100", "010", "001", "111"]
     p = [0.0, 0.1, 0.15, 0.05, 0.2, 0.3, 0.2, 0.0]
     other = [0.0, 0.3, 0.0, 0.0, 0.15, 0.15, 0.4, 0.0]
@@ -112,9 +112,9 @@ def test_table_3_two_adversaries_that_top_1_feedback_cannot_tell_apart() -> None
     ideal = np.array([sum(1 / log2(2 + i) for i in range(int(r.sum()))) or 1.0 for r in grades])
     for chances in (p, other):
         assert np.array(chances) @ grades == pytest.approx([0.45, 0.45, 0.4])
-    normalised = grades / ideal[:, None]
-    assert np.array(p) @ normalised == pytest.approx([0.3533, 0.3920, 0.3226], abs=5e-5)
-    assert np.array(other) @ normalised == pytest.approx([0.3339, 0.3339, 0.4], abs=5e-5)
+    normalized = grades / ideal[:, None]
+    assert np.array(p) @ normalized == pytest.approx([0.3533, 0.3920, 0.3226], abs=5e-5)
+    assert np.array(other) @ normalized == pytest.approx([0.3339, 0.3339, 0.4], abs=5e-5)
 
 
 def test_values_by_hand() -> None:

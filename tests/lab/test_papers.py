@@ -293,7 +293,7 @@ def test_what_can_be_learned_is_printed(capsys: pytest.CaptureFixture[str]) -> N
     assert isinstance(InvalidParameter("x"), ValueError)
 
 
-def test_claims_are_told_by_colour_and_by_word(capsys: pytest.CaptureFixture[str]) -> None:
+def test_claims_are_shown_by_color_and_by_word(capsys: pytest.CaptureFixture[str]) -> None:
     from rankloop.cli.reproduce import print_claims
 
     print_claims("t", [ClaimResult("[bold]a[/bold]", "0.1", "undecided", "4")])

@@ -48,7 +48,7 @@ def names(*modules: str) -> set[str]:
 
 
 def letor(folder: Path) -> Path:
-    write_letor(open_split(f"{TINY}&normalise=none").train, folder / "data.txt")
+    write_letor(open_split(f"{TINY}&normalize=none").train, folder / "data.txt")
     return folder / "data.txt"
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from rankloop.core.errors import DataError, RankloopError
 from rankloop.evaluation.statistics import paired
-from rankloop.lab.runs.results import curves, read_results, summarise, table_of
+from rankloop.lab.runs.results import curves, read_results, summarize, table_of
 from rankloop.lab.runs.trial import Trial, run
 
 TINY = "synthetic:mq2008?queries=20&vali=4&test=6&features=6"
@@ -39,7 +39,7 @@ def rows(label: str, values: dict[int, list[float | None]], **more: Any) -> list
 
 def test_means_and_standard_errors() -> None:
     table = table_of(rows("a", {0: [0.0, 1.0], 1: [0.0, 2.0], 2: [0.0, 6.0]}) + rows("b", {0: [0.5, 0.7]}))
-    a, b = summarise(table, ["cosine", "blocks"])
+    a, b = summarize(table, ["cosine", "blocks"])
     assert (a["label"], a["seeds"], a["round"], a["cosine"]) == ("a", 3, 2, 3.0)
     # deviations -2, -1, 3: variance 14 / 2, standard error √(7 / 3)
     assert a["cosine ±"] == pytest.approx((7 / 3) ** 0.5)
@@ -57,7 +57,7 @@ def test_a_seed_without_a_value_does_not_count() -> None:
 
 def test_runs_that_differ_in_a_setting_are_not_mixed() -> None:
     table = table_of(rows("a", {0: [1.0]}, k=5) + rows("a", {0: [3.0]}, k=10))
-    assert [(row["label"], row["cosine"]) for row in summarise(table, ["cosine"])] == [
+    assert [(row["label"], row["cosine"]) for row in summarize(table, ["cosine"])] == [
         ("a [k=5]", 1.0),
         ("a [k=10]", 3.0),
     ]
@@ -71,7 +71,7 @@ def test_folds_of_a_data_set_are_clusters() -> None:
         "3": {0: [6.0], 1: [6.0]},
     }
     table = table_of(row for fold, seeds in folds.items() for row in rows("a", seeds, data=f"set?fold={fold}&vali=0.2"))
-    (row,) = summarise(table, ["cosine"])
+    (row,) = summarize(table, ["cosine"])
     assert (row["data"], row["seeds"], row["cosine"]) == ("set?vali=0.2", 6, 3.0)
     assert row["cosine ±"] == pytest.approx((7 / 3) ** 0.5)  # as of 1, 2, 6
     ((_, curve),) = curves(table, "cosine").items()

@@ -131,5 +131,5 @@ def test_bad_delays_and_trials_are_named() -> None:
         open_delays("late?mean=soon")
     with pytest.raises(InvalidParameter, match="rounds is 0"):
         Trial("pdgd", rounds=0)
-    with pytest.raises(InvalidParameter, match="no probe is called 'colour'"):
-        Trial("pdgd", probes=("colour",))
+    with pytest.raises(InvalidParameter, match="no probe is called 'color'"):
+        Trial("pdgd", probes=("color",))

@@ -18,7 +18,7 @@ from rankloop.evaluation.metrics import mean_ndcg, ndcg
 from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.plots import figures
 from rankloop.lab.runs.probes import held_out
-from rankloop.lab.runs.results import curves, read_results, rows_of, summarise, table_of
+from rankloop.lab.runs.results import curves, read_results, rows_of, summarize, table_of
 from rankloop.lab.runs.simulate import simulate
 from rankloop.lab.runs.sweep import load_sweep, run_trials
 from rankloop.lab.runs.tracking import recovery, window_ends
@@ -182,7 +182,7 @@ def test_a_sweep_may_vary_the_world(tmp_path: Path) -> None:
     assert [trial.world for trial in sweep.trials] == ["piecewise?every=20", "stationary"]
     table = run_trials(sweep.trials, tmp_path / "changing.parquet")
     assert set(read_results(tmp_path / "changing.parquet")["world"].to_pylist()) == {"piecewise?every=20", "stationary"}
-    labels = [row["label"] for row in summarise(table, ["online.regret"])]
+    labels = [row["label"] for row in summarize(table, ["online.regret"])]
     assert labels == ["pdgd [world=piecewise?every=20]", "pdgd [world=stationary]"]
     assert [key[2] for key in curves(table, "online.window_ndcg")] == ["pdgd [world=piecewise?every=20]"]
     (tmp_path / "wrong.toml").write_text(SWEEP.replace("stationary", "static"))

@@ -45,12 +45,12 @@ def data() -> Dataset:
 @pytest.fixture(scope="module")
 def raw() -> Dataset:
     """The same documents before they were normalised."""
-    return open_split(f"{DATA}&normalise=none").train
+    return open_split(f"{DATA}&normalize=none").train
 
 
 def lab(name: str, dataset: Dataset, rounds: int = ROUNDS, seed: int = SEED) -> Run:
     learner, user = registry.make(name, init="base"), open_user("navigational", dataset.highest_grade)
-    if dataset.normalisation == "stream":
+    if dataset.normalization == "stream":
         learner = standardized(learner)
     return Run(dataset, list(simulate(learner, Stationary(dataset), user, rounds, seed)), learner)
 
@@ -120,7 +120,7 @@ def test_the_service_normalises_as_the_lab_does(name: str, data: Dataset, raw: D
 @pytest.mark.parametrize("name", slow_except(LEARNERS, "hybrid"))
 def test_the_service_learns_sizes_as_the_lab_does(name: str, tmp_path: Path) -> None:
     sizes = 10.0 ** np.random.default_rng(1).uniform(-3, 4, 46)
-    raw = open_split(f"{DATA}&normalise=stream").train
+    raw = open_split(f"{DATA}&normalize=stream").train
     raw = replace(raw, features=raw.features * sizes, _candidates={})
     run = lab(name, raw)
     with Service(tmp_path / "stream.db") as service:

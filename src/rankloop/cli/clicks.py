@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rankloop.clicks.model import ClickModel, Score
     from rankloop.core.types import Array
 
-# said here too, and held equal by a test: help must not wait for numpy
+# repeated here, and compared by a test: help must not import numpy
 Model = Literal["ctr", "ctr-rank", "ctr-document", "cm", "dcm", "pbm", "ubm", "sdbn", "dbn", "ccm", "all"]
 Format = Literal["clara", "yandex", "jsonl"]
 
@@ -44,10 +44,10 @@ def fit(
     skip_bad: bool = False,
     json: bool = False,
 ) -> None:
-    """Fit a click model to a log, and print how well it foresees sessions that it has not seen.
+    """Fit a click model to a log, and print how well it predicts sessions that it was not fitted to.
 
     Sessions are split into a part to fit on and a part to test on. Log-likelihood is the mean over pages, higher is
-    better; perplexity is 1 for a model that is always right and sure, 2 for a coin, lower is better.
+    better; perplexity is 1 for a model that is always right, 2 for a coin, lower is better.
 
     Example: rankloop clicks fit serps.tsv.gz --model all
 
@@ -71,9 +71,9 @@ def fit(
     seed
         Decides which sessions are for testing; same seed, same split.
     prior
-        How many looks at a query-document pair count as known before, with the average attraction. Default: 5.
+        Strength of the prior: examinations of each query-document pair with the average attraction. Default: 5.
     format
-        clara, yandex or jsonl; found out from the first line if not given.
+        clara, yandex or jsonl; detected from the first line if not given.
     skip_bad
         Leave out lines that cannot be used, and count them, instead of stopping at the first.
     json
@@ -126,7 +126,7 @@ def score(
     skip_bad: bool = False,
     json: bool = False,
 ) -> None:
-    """Print how well a fitted model foresees another log: log-likelihood and perplexity, rank by rank.
+    """Print how well a fitted model predicts another log: log-likelihood and perplexity, rank by rank.
 
     Example: rankloop clicks score ubm.model next-week.tsv.gz
 
@@ -137,7 +137,7 @@ def score(
     log
         Result pages with clicks: see `rankloop clicks fit`.
     format
-        clara, yandex or jsonl; found out from the first line if not given.
+        clara, yandex or jsonl; detected from the first line if not given.
     skip_bad
         Leave out lines that cannot be used, and count them, instead of stopping at the first.
     json
@@ -162,7 +162,7 @@ def show(
     skip_bad: bool = False,
     json: bool = False,
 ) -> None:
-    """Print position bias, how often each rank is looked at: of fitted models, and of logs without any model.
+    """Print position bias, how often each rank is examined: of fitted models, and of logs without any model.
 
     A model's curve is that of a page of average documents. A log's curve compares each query-document pair with itself
     at the different ranks where it was shown, relative to the first rank, with standard errors; it is empty where
@@ -177,7 +177,7 @@ def show(
     figure
         Draw the curves into this .png or .svg file.
     format
-        Of the logs: clara, yandex or jsonl; found out from the first line if not given.
+        Of the logs: clara, yandex or jsonl; detected from the first line if not given.
     skip_bad
         Leave out lines that cannot be used, and count them, instead of stopping at the first.
     json

@@ -19,7 +19,7 @@ def add_to(app: App) -> None:
 
 
 def info(spec: str, /, *, json: bool = False) -> None:
-    """Say what is in a data set: queries, documents, grades, features.
+    """Describe a data set: queries, documents, grades, features.
 
     Parameters
     ----------
@@ -60,9 +60,11 @@ def convert(spec: str, target: Path, /, *, part: Literal["train", "vali", "test"
     from rankloop.lab.datasets.sources import open_split, write_letor
 
     if part == "all" and target.suffix in (".txt", ".gz"):
-        raise InvalidParameter(f"{target} looks like a file, but all parts go into a folder; say --part train, say")
-    if "normalise=" not in spec:  # what is written should be what was read; whoever reads it normalises
-        spec += "&normalise=none" if "?" in spec else "?normalise=none"
+        raise InvalidParameter(
+            f"{target} looks like a file; give a folder for all parts, or choose one, --part train"
+        )
+    if "normalize=" not in spec:  # what is written should be what was read; whoever reads it normalizes
+        spec += "&normalize=none" if "?" in spec else "?normalize=none"
     parts = open_split(spec).parts
     if part != "all":
         if part not in parts:

@@ -1,4 +1,4 @@
-"""`rankloop interleave`: rankers against each other on mixed lists."""
+"""`rankloop interleave`: compare rankers by interleaving."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rankloop.cli import _out
 if TYPE_CHECKING:
     from rankloop.lab.runs.interleave import Comparison
 
-# said here too, and held equal by a test: help must not wait for numpy
+# repeated here, and compared by a test: help must not import numpy
 Method = Literal["team-draft", "probabilistic", "pairwise-preference"]
 
 
@@ -33,7 +33,7 @@ def interleave(
     figure: Path | None = None,
     json: bool = False,
 ) -> None:
-    """Mix the lists of two or more rankers, let simulated users click, and print who is preferred to the first.
+    """Interleave the rankings of two or more rankers for simulated users, and print which are preferred to the first.
 
     Example: rankloop interleave feature:5 pairrank pdgd --user informational --rounds 5000
 
@@ -41,14 +41,14 @@ def interleave(
     ----------
     rankers
         Two or more of: `feature:12` (highest first) or `feature:-12` (lowest first), counted from 1; a learner,
-        `pairrank?alpha=0.1`, which is trained first and then shows what it believes best; a file with a saved learner.
+        `pairrank?alpha=0.1`, which is trained first and then ranks by `best`; a file with a saved learner.
     data
         `synthetic:NAME[?option=value&…]`, or a path to a LETOR file or folder. Learners are trained on its train part,
         the comparison is on its test part.
     user
         perfect, navigational, informational, almost-random, cascade, pbm, dbn or fitted:FILE: see docs/lab.md.
     rounds
-        Lists shown.
+        Impressions.
     method
         team-draft, probabilistic or pairwise-preference: docs/interleaving.md says when which.
     k
@@ -74,7 +74,7 @@ def interleave(
     for ranker in rankers:
         check_ranker(ranker)
     check_spec(data)
-    open_user(user, highest_grade=1)  # a wrong name is told before any data is opened
+    open_user(user, highest_grade=1)  # a wrong name is reported before any data is opened
     _out.say_when_compiling()
     split = open_split(data)
     with _out.progress_bars() as bars:

@@ -57,15 +57,15 @@ class Setting:
     seeds: int = 1
     """How many seeds to run, from the first one up."""
     gamma: float = 0.9995
-    """Probability that a user goes on after a query; discounts cumulative NDCG."""
+    """Probability that a user continues after a query; discounts cumulative NDCG."""
     delays: str = "none"
-    """`late?mean=5&lost=0.1&duplicated=0.05`: feedback that comes late, never or twice."""
+    """`late?mean=5&lost=0.1&duplicated=0.05`: feedback that arrives late, never or twice."""
     world: str = "stationary"
     """stationary, or one that changes: `swap?probability=0.3`, `piecewise?every=1000`, `drift?period=1000`, `recurring?every=500&tastes=2`. All take `base=`, the order in which candidates come (random, feature, `feature:7`, `model:10`, `model:half`, reversed), and `queries=500`, `frequency=zipf:1`, `fresh=1000`: which queries come how often."""  # noqa: E501
     evaluate_on: str = "test"
     """Held-out part to measure on: test, or vali when you choose parameters."""
     out: Path | None = None
-    """Store every run in this .parquet file when it ends; the same command goes on with what is there."""
+    """Store every run in this .parquet file when it ends; the same command continues from it."""
     processes: int = 1
     """Runs at the same time, in processes of this machine."""
     cluster: str | None = None
@@ -87,7 +87,7 @@ Params = Annotated[list[str] | None, Parameter(name="--param", negative=())]
 
 
 def simulate(learner: str, /, *, setting: Setting = Setting(), param: Params = None, json: bool = False) -> None:  # noqa: B008
-    """Let one learner serve simulated users, and print how well they were served and what it learned.
+    """Let one learner serve simulated users, and print online and held-out NDCG.
 
     Example: rankloop simulate pairrank --user navigational --rounds 5000 --seeds 5
 
@@ -180,7 +180,7 @@ def parsed_learners(specs: Sequence[str], shared: Sequence[str] | None) -> list[
         fitting = [text for text in shared or () if len(specs) == 1 or text.partition("=")[0] in has]
         used.update(fitting)
         name, parameters = parse_learner(spec, fitting)
-        make(name, **parameters)  # a wrong value is told before any data is opened
+        make(name, **parameters)  # a wrong value is reported before any data is opened
         parsed.append((name, parameters))
     for text in shared or ():
         if text not in used:
@@ -291,7 +291,7 @@ def _plus_minus(value: float | None, error: float | None, measure: str) -> str:
 
 
 def sweep(file: Path, /, *, out: Path = Path("results"), processes: int = 2, cluster: str | None = None) -> None:
-    """Carry out the runs written down in a TOML file; interrupted, it goes on where it stopped.
+    """Carry out the runs written down in a TOML file; an interrupted sweep continues where it stopped.
 
     Parameters
     ----------
@@ -311,14 +311,14 @@ def sweep(file: Path, /, *, out: Path = Path("results"), processes: int = 2, clu
     asked = load_sweep(file)
     with _out.executor(processes, cluster) as executor, watched("rounds") as on_event:
         table = run_trials(asked.trials, out / f"{asked.name}.parquet", on_event=on_event, executor=executor)
-    table = results.relabelled(table, asked.names)
+    table = results.relabeled(table, asked.names)
     drawn = {"online.cndcg": "online", "offline.ndcg@10": "offline"}
     if results.curves(table, "online.window_ndcg"):  # some world changes
         drawn |= {"online.regret": "regret", "online.window_ndcg": "over-time"}
     measures = [measure for measure in drawn if measure in HEADLINES]
     cells = [
         [row["data"], row["user"], row["label"], *(_plus_minus(row[m], row[f"{m} ±"], m) for m in measures)]
-        for row in results.summarise(table, measures)
+        for row in results.summarize(table, measures)
     ]
     heads = ["data", "user", "learner", *(HEADLINES[m] for m in measures)]
     _out.print_table(asked.name, heads, cells, numbers_from=3, note=NOTE)

@@ -49,7 +49,7 @@ def learners(*, published: bool = False, json: bool = False) -> None:
         _out.print_json(listed)
         return
     columns = ("name", "family", "feedback", "contextual", "summary")
-    rows = [[_word(learner[column]) for column in columns] for learner in listed]
+    rows = [[_shown(learner[column]) for column in columns] for learner in listed]
     _out.print_table("Learners", ["name", "family", "learns from", "uses features", ""], rows, numbers_from=9)
 
 
@@ -73,7 +73,7 @@ def _published(json: bool) -> None:
         return
     rows = []
     for name, found in PUBLISHED.items():
-        told = [f"{key}={_word(its)} (not {_word(ours)})" for key, (ours, its) in differences(name).items()]
+        told = [f"{key}={_shown(its)} (not {_shown(ours)})" for key, (ours, its) in differences(name).items()]
         told += [f"{need}: yours to give" for need in found.needs]
         rows.append([name, found.source, ", ".join(told) or "nothing", found.note])
     _out.print_table(
@@ -102,7 +102,7 @@ def check(
     from rankloop.cli.lab import parsed_learners
     from rankloop.core.registry import entry_of, make
 
-    # a wrong name or value is told as such here, not as twenty broken rules below
+    # a wrong name or value is one error here, not twenty broken rules below
     ((learner, parameters),) = parsed_learners([learner], param)
     _out.say_when_compiling()
     outcomes = []
@@ -122,5 +122,5 @@ def check(
         sys.exit(1)
 
 
-def _word(value: object) -> str:
-    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+def _shown(value: object) -> str:
+    return ("no", "yes")[value] if isinstance(value, bool) else str(value)

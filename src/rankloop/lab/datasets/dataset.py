@@ -29,7 +29,7 @@ class Dataset:
     grades: Array  # (N,) int64, 0 = not relevant
     offsets: Array  # (Q + 1,) int64
     queries: Array  # (Q,) str, the ids of the source
-    normalisation: str = "none"  # or "query-minmax", or "stream": raw, and learners are to learn the sizes
+    normalization: str = "none"  # or "query-minmax", or "stream": raw, and learners are to learn the sizes
     scale: int = 0  # the highest grade of the whole source, which may be higher than this part's; 0: this part's
     items: Array | None = None  # (N,) ids of the documents, where they do not stand as in the file
     _candidates: dict[int, Candidates] = field(default_factory=dict, repr=False)

@@ -25,7 +25,7 @@ from rankloop.lab.datasets.letor_text import MOST_FEATURES, Rows, read_text
 
 Progress = Callable[[int, int], None]  # done, of how many in all
 
-NORMALISATIONS = ("query-minmax", "stream", "none")
+NORMALIZATIONS = ("query-minmax", "stream", "none")
 _FORMAT = 1  # of the kept form; raise it when parsing or layout change
 _BATCH = 1 << 22  # bytes of rows moved at a time
 
@@ -33,7 +33,7 @@ _BATCH = 1 << 22  # bytes of rows moved at a time
 def read_letor(
     path: str | os.PathLike[str],
     *,
-    normalise: str = "query-minmax",
+    normalize: str = "query-minmax",
     width: int = 0,
     on_progress: Progress | None = None,
 ) -> Dataset:
@@ -41,7 +41,7 @@ def read_letor(
 
     Parameters
     ----------
-    normalise
+    normalize
         "query-minmax" scales each feature to [0, 1] within each query (constant ones become 0); "none" leaves them;
         "stream" does, too, and lets the learner of a run learn their sizes (`rankloop.standardized`).
     width
@@ -52,18 +52,18 @@ def read_letor(
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     _ = Path(folder, "tiny.txt").write_text("2 qid:7 1:3 3:0.5\\n0 qid:7 1:1 # the other\\n")
-    ...     read_letor(Path(folder, "tiny.txt"), normalise="none").features
+    ...     read_letor(Path(folder, "tiny.txt"), normalize="none").features
     array([[3. , 0. , 0.5],
            [1. , 0. , 0. ]])
     """
-    return read_parts([Path(path)], normalise=normalise, width=width, on_progress=on_progress)[0]
+    return read_parts([Path(path)], normalize=normalize, width=width, on_progress=on_progress)[0]
 
 
 def read_parts(
     paths: Sequence[Path],
     shares: Sequence[float] = (1.0,),
     *,
-    normalise: str = "query-minmax",
+    normalize: str = "query-minmax",
     width: int = 0,
     on_progress: Progress | None = None,
 ) -> list[Dataset]:
@@ -72,8 +72,8 @@ def read_parts(
     The cut depends on the query ids alone: queries are ordered by a hash of their id, and each part takes its share of
     that order. Within a part they keep the order of the files.
     """
-    if normalise not in NORMALISATIONS:
-        raise InvalidParameter(f"normalise is {normalise!r}; it must be one of {', '.join(NORMALISATIONS)}")
+    if normalize not in NORMALIZATIONS:
+        raise InvalidParameter(f"normalize is {normalize!r}; it must be one of {', '.join(NORMALIZATIONS)}")
     if not 0 <= width <= MOST_FEATURES:
         raise InvalidParameter(f"width is {width}; it must be from 0 to {MOST_FEATURES}")
     try:
@@ -82,7 +82,7 @@ def read_parts(
     except OSError as error:
         raise DataError(f"{error.filename}: {error.strerror}; give a LETOR file that can be read") from None
     name = "+".join(_stem(path) for path in sources)
-    options = [_FORMAT, normalise, width, list(shares), [str(path) for path in sources]]
+    options = [_FORMAT, normalize, width, list(shares), [str(path) for path in sources]]
 
     def build(folder: Path) -> None:
         with (folder / "rows").open("wb") as file:
@@ -93,15 +93,15 @@ def read_parts(
                     if on_progress:
                         on_progress(done + at, total)
                 done += size
-        _arrange(rows, folder, name, shares, normalise)
+        _arrange(rows, folder, name, shares, normalize)
 
     return cache.stored(
-        cache.digest(options), cache.digest(stamps), build, lambda folder: _load(folder, name, normalise)
+        cache.digest(options), cache.digest(stamps), build, lambda folder: _load(folder, name, normalize)
     )
 
 
 def write_letor(dataset: Dataset, path: str | os.PathLike[str], on_progress: Progress | None = None) -> None:
-    """Write a data set as text, gzip if the name ends in .gz; reading it with `normalise="none"` gives the same bits.
+    """Write a data set as text, gzip if the name ends in .gz; reading it with `normalize="none"` gives the same bits.
 
     Zeros are left out, but for the last feature of the first row, which tells the width.
     """
@@ -139,7 +139,7 @@ def _write_lines(dataset: Dataset, file: IO[bytes], on_progress: Progress | None
             on_progress(last, len(dataset.grades))
 
 
-def _arrange(rows: Rows, folder: Path, name: str, shares: Sequence[float], normalise: str) -> None:
+def _arrange(rows: Rows, folder: Path, name: str, shares: Sequence[float], normalize: str) -> None:
     """Make the kept form of what was read: `features` (raw float64, C order) and `index` (everything else)."""
     if rows.width == 0 or not rows.grades:
         found = "documents, but no features" if rows.grades else "no documents"
@@ -167,7 +167,7 @@ def _arrange(rows: Rows, folder: Path, name: str, shares: Sequence[float], norma
         _rewrite(folder / "rows", rows.spans, order, rows.width, target)
         (folder / "rows").unlink()
     shape = (len(order), rows.width)
-    if normalise == "query-minmax":
+    if normalize == "query-minmax":
         mapped = np.memmap(target, np.float64, "r+", shape=shape)
         minmax_queries(np.asarray(mapped), offsets)
         mapped.flush()
@@ -213,7 +213,7 @@ def _rewrite(source: Path, spans: Sequence[tuple[int, int]], order: Array, width
             file.write(batch.data)
 
 
-def _load(folder: Path, name: str, normalise: str) -> list[Dataset]:
+def _load(folder: Path, name: str, normalize: str) -> list[Dataset]:
     arrays, meta = codec.loads(files.read_bytes(folder / "index"), str(folder))
     if cache.fingerprint(folder / "features") != meta["features"]:
         raise CodecError(f"{folder}: its features are damaged")
@@ -223,7 +223,7 @@ def _load(folder: Path, name: str, normalise: str) -> list[Dataset]:
     for first, last in zip(arrays["parts"][:-1], arrays["parts"][1:], strict=True):
         rows = slice(offsets[first], offsets[last])
         own = offsets[first : last + 1] - offsets[first]
-        parts.append(Dataset(name, features[rows], grades[rows], own, queries[first:last], normalise))
+        parts.append(Dataset(name, features[rows], grades[rows], own, queries[first:last], normalize))
     return parts
 
 

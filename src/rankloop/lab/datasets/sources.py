@@ -29,7 +29,7 @@ from rankloop.core.specs import choice, integer, number, only, parse_spec
 from rankloop.core.types import Array
 from rankloop.lab.datasets import synthetic
 from rankloop.lab.datasets.dataset import Dataset, Split
-from rankloop.lab.datasets.letor import NORMALISATIONS, Progress, read_parts, write_letor
+from rankloop.lab.datasets.letor import NORMALIZATIONS, Progress, read_parts, write_letor
 
 __all__ = ["describe", "open_split", "write_letor"]
 
@@ -61,11 +61,11 @@ def open_split(spec: str, on_progress: Progress | None = None) -> Split:
     if name.startswith("synthetic:"):
         return synthetic.generate(**_generator_options(name.removeprefix("synthetic:"), options))
     sources = _sources(Path(name), options)
-    normalise = choice(options, "normalise", NORMALISATIONS)
-    parts = _read(sources, normalise, 0, on_progress)
+    normalize = choice(options, "normalize", NORMALIZATIONS)
+    parts = _read(sources, normalize, 0, on_progress)
     width = max(part.width for part in parts)
     if any(part.width < width for part in parts):  # some file lacks the last features of the set
-        parts = _read(sources, normalise, width, on_progress)
+        parts = _read(sources, normalize, width, on_progress)
     scale = max(int(part.grades.max()) for part in parts)
     title = Path(name).resolve().name
     named = zip(("train", "vali", "test") if len(parts) == 3 else ("train", "test"), parts, strict=True)
@@ -92,7 +92,7 @@ def check_spec(spec: str) -> None:
     if not Path(name).exists():
         known = ", ".join(f"synthetic:{known}" for known in synthetic.SHAPES)
         raise UnknownName(f"no data set {name!r}: no such file or folder; to try things without data there are {known}")
-    only(options, ("fold", "vali", "normalise"), name)
+    only(options, ("fold", "vali", "normalize"), name)
 
 
 def files_of(spec: str) -> list[Path]:
@@ -114,7 +114,7 @@ def describe(split: Split) -> dict[str, Any]:
         "features": split.train.width,
         "constant features": int((np.min(lows, axis=0) == np.max(highs, axis=0)).sum()),
         "highest grade": split.train.highest_grade,
-        "normalisation": split.train.normalisation,
+        "normalization": split.train.normalization,
         "parts": {role: _describe_part(part) for role, part in split.parts.items()},
     }
 
@@ -152,7 +152,7 @@ def _generator_options(name: str, options: Mapping[str, str]) -> dict[str, Any]:
     shape = synthetic.SHAPES.get(name)
     if shape is None:
         raise UnknownName.among("synthetic data set", name, synthetic.SHAPES)
-    known = ("queries", "vali", "test", "docs", "sizes", "features", "seed", "relevance", "normalise")
+    known = ("queries", "vali", "test", "docs", "sizes", "features", "seed", "relevance", "normalize")
     only(options, known, f"synthetic:{name}")
     defaults = zip(("queries", "vali", "test"), shape.queries, strict=True)
     queries = tuple(integer(options, key, default, at_least=1) for key, default in defaults)
@@ -172,14 +172,14 @@ def _generator_options(name: str, options: Mapping[str, str]) -> dict[str, Any]:
         "features": features,
         "seed": integer(options, "seed", 0),
         "relevance": choice(options, "relevance", synthetic.RELEVANCES),
-        "normalise": choice(options, "normalise", NORMALISATIONS),
+        "normalize": choice(options, "normalize", NORMALIZATIONS),
     }
 
 
-def _read(sources: list[Source], normalise: str, width: int, on_progress: Progress | None) -> list[Dataset]:
+def _read(sources: list[Source], normalize: str, width: int, on_progress: Progress | None) -> list[Dataset]:
     parts: list[Dataset] = []
     for paths, shares in sources:
-        parts += read_parts(paths, shares, normalise=normalise, width=width, on_progress=on_progress)
+        parts += read_parts(paths, shares, normalize=normalize, width=width, on_progress=on_progress)
     return parts
 
 

@@ -72,7 +72,7 @@ def generate(
     features: int,
     seed: int = 0,
     relevance: str = "linear",
-    normalise: str = "query-minmax",
+    normalize: str = "query-minmax",
 ) -> Split:
     """A set of the shape `name`, of any size; `rankloop.lab.datasets.sources.open_split` has defaults for the rest."""
     shape = SHAPES[name]
@@ -82,10 +82,10 @@ def generate(
     parts = []
     for role, count in zip(("train", "vali", "test"), queries, strict=True):
         rows, grades, offsets = _part(world, streams, f"synthetic/{role}", count)
-        if normalise == "query-minmax":
+        if normalize == "query-minmax":
             minmax_queries(rows, offsets)
         ids = np.array([f"{role}-{q}" for q in range(count)])
-        parts.append(Dataset(f"{name}/{role}", rows, grades, offsets, ids, normalise, scale=len(shape.grades) - 1))
+        parts.append(Dataset(f"{name}/{role}", rows, grades, offsets, ids, normalize, scale=len(shape.grades) - 1))
     return Split(*parts)
 
 
@@ -180,7 +180,7 @@ def _relevance(world: _World, factors: Array, offsets: Array, rng: np.random.Gen
 
 
 def _fill_features(rows: Array, truth: Truth, factors: Array, offsets: Array, rng: np.random.Generator) -> None:
-    """Features (N, d), before normalisation, into `rows`."""
+    """Features (N, d), before normalization, into `rows`."""
     rng.random(out=rows)  # uniform noise: as good here, and much of the time goes into drawing it
     rows -= 0.5
     rows *= np.sqrt(12) * truth.noise

@@ -101,7 +101,7 @@ def read_results(path: Path) -> pa.Table:
     return table
 
 
-def relabelled(table: pa.Table, names: Mapping[str, str]) -> pa.Table:
+def relabeled(table: pa.Table, names: Mapping[str, str]) -> pa.Table:
     """The table with labels replaced by the names that figures show, in the order of `names`."""
     order = {name: i for i, name in enumerate(dict.fromkeys(names.values()))}
     shown = [names.get(label, label) for label in table["label"].to_pylist()]
@@ -164,12 +164,12 @@ def without_fold(data: str) -> tuple[str, str]:
     return f"{name}?{others}" if others else name, folds[0].removeprefix("fold=") if folds else ""
 
 
-def summarise(table: pa.Table, measures: Sequence[str]) -> list[Row]:
+def summarize(table: pa.Table, measures: Sequence[str]) -> list[Row]:
     """Where each learner ended: mean and standard error over runs of each measure, for each (data, user, label).
 
     >>> rows = [{"run": str(s), "data": "d", "user": "u", "label": "a", "seed": s, "round": 9, "cosine": c}
     ...         for s, c in enumerate((0.2, 0.4))]
-    >>> row, = summarise(table_of(rows), ["cosine"])
+    >>> row, = summarize(table_of(rows), ["cosine"])
     >>> round(row["cosine"], 3), round(row["cosine ±"], 3), row["seeds"]
     (0.3, 0.1, 2)
     """

@@ -127,7 +127,7 @@ def run(trial: Trial, split: Split | None = None, on_progress: Progress | None =
     """Carry out a trial on its data set, or on a `split` that is open."""
     split = split or open_split(trial.data)
     learner = make(trial.learner, **trial.params)
-    if split.train.normalisation == "stream" and learner.contextual:
+    if split.train.normalization == "stream" and learner.contextual:
         learner = standardized(learner)
     world = open_world(trial.world, split.train, trial.k, trial.seed)
     user = open_user(trial.user, split.train.highest_grade, learner.feedback)
@@ -232,7 +232,7 @@ def conventions(trial: Trial, split: Split, stop_requires_click: bool | None) ->
         "online.misordered": "sum over rounds of the pairs in the wrong order, at least one of them shown: Kendall tau "
         "against the ideal order, in which equal grades never count",
         "stop_requires_click": stop_requires_click,
-        "normalisation": split.train.normalisation,
+        "normalization": split.train.normalization,
         "held-out part": trial.evaluate_on,
         **({"world": trial.world} if trial.world != "stationary" else {}),
         **(changing if trial.world.partition("?")[0] != "stationary" else {}),
