@@ -60,9 +60,7 @@ def convert(spec: str, target: Path, /, *, part: Literal["train", "vali", "test"
     from rankloop.lab.datasets.sources import open_split, write_letor
 
     if part == "all" and target.suffix in (".txt", ".gz"):
-        raise InvalidParameter(
-            f"{target} looks like a file; give a folder for all parts, or choose one, --part train"
-        )
+        raise InvalidParameter(f"{target} looks like a file; give a folder for all parts, or choose one, --part train")
     if "normalize=" not in spec:  # what is written should be what was read; whoever reads it normalizes
         spec += "&normalize=none" if "?" in spec else "?normalize=none"
     parts = open_split(spec).parts
