@@ -193,7 +193,7 @@ PAPER = Paper(
         "In a round that explores, the paper allows any order below the items explored. Its figures are those of a "
         f"random one, and so are ours but for '{LEADER}', where the perturbed leader stands there.",
         "Regret is against the best fixed ranking of the rounds so far, or the best fixed ranker in a ball, found by "
-        "convex optimisation. 2/3 is what the paper proves, 1 is no learning. Where the world changes, regret can be "
+        "convex optimization. 2/3 is what the paper proves, 1 is no learning. Where the world changes, regret can be "
         "below 0: a learner that follows beats any fixed ranking. With random_propensity=gamma, the paper's practice, "
         "estimates are biased: Theorem 19 does not cover it, and the surrogate's regret need not stay below T^(2/3).",
         "Theorem 21: under NDCG top-1 feedback cannot even tell two adversaries apart that have the same expected "
