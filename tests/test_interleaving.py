@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankloop.core import codec
-from rankloop.core.errors import InvalidInput, InvalidParameter, UnknownName
+from rankloop.core.errors import InvalidInput
 from rankloop.core.types import Array, Impression
 from rankloop.evaluation.interleaving import (
     METHODS,
@@ -99,17 +99,6 @@ def test_equal_rankers_are_not_told_apart(method: Method, rankers: int) -> None:
     earned, score = expected(method, rankings, 3, on(0, 1))
     assert earned == pytest.approx(np.full(rankers, earned[0]), abs=1e-12)
     assert score == pytest.approx(np.zeros(rankers), abs=1e-12)
-
-
-@given(seed=SEEDS, rankers=st.integers(2, 7))
-def test_equal_rankers_draw_to_the_last_bit_on_every_list(seed: int, rankers: int) -> None:
-    """So a long comparison of equal rankers does not drift off zero, not even by rounding."""
-    rng = np.random.default_rng(seed)
-    one, other = rng.permutation(20), rng.permutation(20)
-    mixed = interleave([one, one, *[other] * (rankers - 2)], 10, rng)
-    clicks = (rng.random(10) < 0.6).astype(float)
-    assert credit(mixed, clicks)[0] == credit(mixed, clicks)[1]
-    assert preferences(mixed, clicks).score[1] == 0.0
 
 
 # -- who is better wins --------------------------------------------------------------------------------------------
@@ -197,17 +186,6 @@ def test_the_memo_travels_with_an_impression(method: Method) -> None:
         assert credit(again, clicks).tolist() == credit(mixed, clicks).tolist()
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_unreported_positions_are_unclicked_and_no_click_is_a_draw(method: Method) -> None:
-    rng = np.random.default_rng(3)
-    mixed = interleave([rng.permutation(9) for _ in range(3)], 5, rng, method)
-    assert credit(mixed, [0, 1]).tolist() == credit(mixed, [0, 1, 0, 0, 0]).tolist()
-    assert credit(mixed, [0, 2.5]).tolist() == credit(mixed, [0, 1]).tolist()  # a click is a click
-    for nothing in ([], [0, 0, 0]):
-        assert credit(mixed, nothing).tolist() == [0, 0, 0]
-        assert preferences(mixed, nothing).tie.tolist() == [1, 1, 1]
-
-
 @given(seed=SEEDS, rankers=st.integers(2, 5), against=st.integers(0, 1))
 def test_wins_losses_and_ties(seed: int, rankers: int, against: int) -> None:
     """They are a law, the other way round they are swapped, and the mean lead is the difference in credit."""
@@ -262,25 +240,6 @@ def test_rankings_that_are_none(rankings: list[list[int]], words: str) -> None:
         interleave(rankings, 1, np.random.default_rng(0))
 
 
-@pytest.mark.parametrize("k", [0, 4, -1, 1.5, True])
-def test_k_that_cannot_be(k: int) -> None:
-    with pytest.raises(InvalidInput, match=f"k is {k!r}; it must be a whole number from 1 to 3"):
-        interleave(GOOD, k, np.random.default_rng(0))
-
-
-@pytest.mark.parametrize("tau", [-1, 31, float("nan"), "steep"])
-def test_tau_that_cannot_be(tau: float) -> None:
-    with pytest.raises(InvalidParameter, match="tau is"):
-        interleave(GOOD, 2, np.random.default_rng(0), tau=tau)
-
-
-def test_a_method_that_is_none() -> None:
-    with pytest.raises(UnknownName, match="did you mean 'team-draft'"):
-        interleave(GOOD, 2, np.random.default_rng(0), "teamdraft")  # type: ignore[arg-type]
-    with pytest.raises(UnknownName, match="no interleaving method is called 'balanced'"):
-        credit(InterleavedRanking("balanced", positions([0]), {}), [1])  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     ("clicks", "words"),
     [
@@ -310,28 +269,6 @@ def test_a_memo_that_is_not_whole(method: Method) -> None:
             credit(mixed._replace(memo={key: other for key, other in mixed.memo.items() if key != name}), [1])
     with pytest.raises(InvalidInput, match="memo"):
         credit(mixed._replace(order=mixed.order[:2]), [1])
-
-
-@pytest.mark.parametrize("against", [2, -1, True, 0.0])
-@pytest.mark.parametrize("method", METHODS)
-def test_a_ranker_that_is_not_there(method: Method, against: int) -> None:
-    mixed = interleave(GOOD, 3, np.random.default_rng(0), method)
-    with pytest.raises(InvalidInput, match="it must be a ranker's number, from 0 to 1"):
-        preferences(mixed, [1], against)
-
-
-@pytest.mark.parametrize(
-    ("scores", "words"),
-    [
-        ([[0.1, float("nan")]], r"scores\[0, 1\] is nan"),
-        ([0.1, 0.2], r"scores have shape \(2,\)"),
-        ([[0.1], [0.2, 0.3]], "not a table of numbers"),
-        ([["a"]], "not a table of numbers"),
-    ],
-)
-def test_scores_that_rank_nothing(scores: list[list[float]], words: str) -> None:
-    with pytest.raises(InvalidInput, match=words):
-        rankings_from_scores(scores, np.random.default_rng(0))
 
 
 # -- docs ----------------------------------------------------------------------------------------------------------

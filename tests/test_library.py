@@ -67,7 +67,7 @@ def test_what_is_wrong_with_a_frame_is_named(library: str, maker: str) -> None:
         Candidates.from_frame(made({"bm25": [1.0, None]}))
     with pytest.raises(InvalidInput, match=r"items\[1\] is .*: missing"):
         Candidates("q", made({"doc_id": ["a", None]})["doc_id"])
-    with pytest.raises(InvalidInput, match="item 'a' stands twice"):
+    with pytest.raises(InvalidInput, match="item 'a' occurs twice"):
         Candidates("q", made({"doc_id": ["a", "a"]})["doc_id"])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import permutations, product
-from math import inf, log, prod, sqrt
+from math import inf, log, prod
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from rankloop.core.errors import InvalidInput, InvalidParameter
 from rankloop.core.types import Array
 from rankloop.evaluation import off_policy
 from rankloop.evaluation.off_policy import RankMoves, by_position, by_ranking, gains
-from rankloop.evaluation.off_policy_sums import SUMS
 from rankloop.evaluation.position_bias import Examination, examination_from_swaps, swap_wins
 from rankloop.kernels import certainty, plackett_luce
 from tests.kernels.inputs import SEEDS, frozen, pair_rows, positions, some_lists
@@ -80,17 +79,6 @@ def test_left_out_is_the_estimate_without_a_group(seed: int, N: int, groups: int
         assert found["dr"].left_out[g] == pytest.approx(naive.dr(*modelled), rel=1e-9, abs=1e-12)
 
 
-def test_what_was_logged_is_worth_what_it_got() -> None:
-    """Whatever the examination, known or not: items that stay where they are count 1."""
-    clicks, ranks, _ = some_lists(3, 20, 4)
-    stay = np.where(ranks >= 0, np.arange(4), -1)
-    for looked in (THETA, np.array([1.0, np.nan, np.nan, np.nan])):
-        found = by_position(RankMoves.of(clicks, stay), Examination(looked))["ips"]
-        assert found.value == pytest.approx(clicks.sum() / 20)
-        assert found.effective == pytest.approx(clicks.sum())
-        assert not found.warning
-
-
 def test_clipping_loses_clicks_and_the_others_make_up_for_it() -> None:
     """With expected clicks in the place of clicks estimates are their own means: only ips is too low."""
     rng = np.random.default_rng(0)
@@ -107,15 +95,6 @@ def test_clipping_loses_clicks_and_the_others_make_up_for_it() -> None:
             assert found[name].value == pytest.approx(truth), name
     wrong = by_position(RankMoves.of(THETA * liked, ranks, alike), Examination.known(THETA), clip=1.0)
     assert abs(wrong["dr"].value - truth) < abs(wrong["ips"].value - truth)
-
-
-def test_examination_that_is_not_known_is_told() -> None:
-    clicks, ranks = np.array([[0, 1, 0]] * 4), np.array([[0, 2, 1]] * 4)
-    found = by_position(RankMoves.of(clicks, ranks), Examination(np.array([1.0, 0.5, np.nan])))["ips"].estimate()
-    assert "unknown" in found.warning
-    assert (found.low, found.high) == (-inf, inf) or np.isnan(found.value)
-    unclicked = by_position(RankMoves.of(clicks, np.array([[2, 1, 0]] * 4)), Examination(np.array([1, 0.5, np.nan])))
-    assert unclicked["ips"].value == 1.0  # nobody clicked what moves to or from the unknown rank
 
 
 # -- examination from swaps ----------------------------------------------------------------------------------------
@@ -209,22 +188,6 @@ def test_by_list_is_unbiased_whatever_users_do_and_dr_whatever_the_model_says() 
     assert abs(told - truth) > 0.1
 
 
-def test_self_normalised_is_a_weighted_mean_and_its_error_the_ratios() -> None:
-    rng = np.random.default_rng(5)
-    rewards, weights = rng.integers(0, 3, 150).astype(float), rng.exponential(size=150)
-    found = by_ranking(rewards, np.log(weights))["snips"].estimate()
-    ratio = (weights * rewards).sum() / weights.sum()
-    assert found.value == pytest.approx(ratio)
-    left_out = [np.average(np.delete(rewards, t), weights=np.delete(weights, t)) for t in range(150)]
-    assert found.error == pytest.approx(sqrt(149 / 150 * ((left_out - np.mean(left_out)) ** 2).sum()))
-    linear = np.sqrt((weights**2 * (rewards - ratio) ** 2).sum()) / weights.sum()
-    assert found.error == pytest.approx(linear, rel=0.05)
-    assert found.effective == pytest.approx(weights.sum() ** 2 / (weights**2).sum())
-    clipped = by_ranking(rewards, np.log(weights), clip=1.0)["ips"]
-    assert clipped.value == pytest.approx((np.minimum(weights, 1) * rewards).mean())
-    assert "clipped" in clipped.warning
-
-
 def test_lists_that_never_come_up_are_told() -> None:
     """The log shows one of two lists only; the new policy shows both alike: half of the weight is lacking."""
     found = by_ranking(np.ones(500), np.full(500, log(0.5)))
@@ -255,15 +218,3 @@ def test_bad_input_is_named() -> None:
     for values in ([], [[1.0]], [1.0, -1.0], [1.0, inf]):
         with pytest.raises(InvalidParameter, match="examination"):
             Examination.known(values)
-
-
-def test_very_long_lists_take_fewer_groups() -> None:
-    rng = np.random.default_rng(0)
-    ranks = np.array([rng.permutation(400) for _ in range(250)])
-    moves = RankMoves.of(np.ones((250, 400)), ranks)
-    assert moves.lists.size * moves.old.size <= SUMS
-    assert moves.shown.sum() == 250 * 400
-    theta = np.exp(-np.arange(400) / 100)
-    assert by_position(moves, Examination.known(theta))["ips"].value == pytest.approx(
-        (theta[ranks] / theta).sum() / 250
-    )

@@ -9,9 +9,8 @@ import pytest
 from benchmarks.coverage import LOGS
 from scipy.special import stdtrit
 
-from rankloop.core.errors import InvalidInput, InvalidParameter
 from rankloop.core.types import Array
-from rankloop.evaluation.off_policy import RankMoves, Statistic, bernstein, by_position, by_ranking, hoeffding
+from rankloop.evaluation.off_policy import RankMoves, bernstein, by_position, by_ranking
 from rankloop.evaluation.position_bias import Examination, examination_from_swaps, swap_wins
 from tests.kernels.inputs import some_lists
 
@@ -51,19 +50,6 @@ def test_few_clicks_get_a_wider_interval_and_a_warning() -> None:
     assert half == pytest.approx(sqrt(2 * statistic.means.var(ddof=1) * log(80) / 40) + 7 * 2.5 * log(80) / (3 * 39))
     assert found.high - found.value == pytest.approx(half)
     assert half > stdtrit(39, 0.975) * found.error
-
-
-def test_one_list_says_nothing() -> None:
-    found = by_position(RankMoves.of(np.array([[1, 0]]), np.array([[1, 0]])), Examination.known([1.0, 0.5]))[
-        "ips"
-    ].estimate()
-    assert (found.value, found.low, found.high) == (0.5, -inf, inf)
-
-
-@pytest.mark.parametrize("level", [0.0, 1.0, -1, 2])
-def test_levels_are_probabilities(level: float) -> None:
-    with pytest.raises(InvalidParameter, match="level"):
-        Statistic(1.0, np.ones(3), 100.0).estimate(level)
 
 
 def shuffled(rng: np.random.Generator, N: int, K: int) -> Array:
@@ -141,24 +127,6 @@ def test_a_list_that_carries_all_weight_says_nothing() -> None:
     assert even.estimate().high < 1e-8
 
 
-@pytest.mark.parametrize(
-    ("lists", "heavy", "student"), [(40, 1, True), (20, 1, False), (400, 90, False), (400, 250, True)]
-)
-def test_students_interval_is_carried_by_enough_lists(lists: int, heavy: int, student: bool) -> None:
-    """By 30 of equal weight, by 100 if those are not half of all: `heavy` lists have a weight, the others none."""
-    weights = np.zeros(lists) if heavy == 1 else np.where(np.arange(lists) < heavy, log(lists / heavy), -inf)
-    rewards = np.random.default_rng(0).integers(0, 2, lists).astype(float)
-    statistic = by_ranking(rewards, weights, most=1.0)["snips"]
-    assert statistic.carried == student
-    found = statistic.estimate()
-    half = hoeffding(found.effective, 1.0, 0.95)
-    if student:
-        assert found.high - found.value < half
-    else:
-        assert found.high == pytest.approx(min(found.value + half, 1.0))
-        assert "effective observations" in found.warning
-
-
 def test_lists_of_a_user_are_in_one_group_and_go_out_together() -> None:
     rng = np.random.default_rng(0)
     users = rng.integers(0, 12, 90)
@@ -192,10 +160,3 @@ def test_a_user_with_many_lists_is_one_witness() -> None:
     many = by_position(tenfold, Examination.known(THETA))["ips"].estimate()
     assert (many.value, many.error) == pytest.approx((single.value, single.error))
     assert many.effective <= 60
-
-
-def test_one_user_says_nothing_however_many_lists() -> None:
-    found = by_ranking(np.random.default_rng(0).random(300), np.zeros(300), users=["ann"] * 300)["ips"].estimate()
-    assert (found.low, found.high) == (-inf, inf)
-    with pytest.raises(InvalidInput, match="2 users for 3 impressions"):
-        by_ranking(np.ones(3), np.zeros(3), users=["a", "b"])

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop.core.errors import InvalidInput
 from rankloop.core.types import Array
 from rankloop.evaluation.off_policy import (
     RankingSums,
@@ -22,20 +21,16 @@ from rankloop.evaluation.off_policy import (
     gains,
 )
 from rankloop.evaluation.off_policy_sums import (
-    BINS,
     GROUPS,
     SUMS,
-    Curve,
     ExactSums,
     PolicySums,
     UnitSums,
     group_count,
     groups_of,
     user_codes,
-    weights_of,
 )
 from rankloop.evaluation.position_bias import Examination
-from rankloop.kernels import plackett_luce
 from tests.kernels.inputs import SEEDS, some_lists
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -59,12 +54,6 @@ def test_sums_are_exact_in_any_order(values: list[float], seed: int) -> None:
     if max(map(abs, true)) >= 2**1023:
         return  # as Python's own floats, it overflows there
     assert whole.values().tolist() == half.values().tolist() == [float(one) for one in true]
-
-
-def test_what_is_not_finite_has_no_sum() -> None:
-    for value in (np.nan, np.inf):
-        with pytest.raises(InvalidInput, match="not finite"):
-            ExactSums((1,)).add(np.zeros(2, np.int64), np.array([1.0, value]))
 
 
 def gathered(parts: list[slice], log: tuple[Array, ...], clip: float) -> tuple[PolicySums, UnitSums, UnitSums]:
@@ -152,37 +141,3 @@ def test_long_lists_make_fewer_groups_and_the_sums_stay() -> None:
     assert other.shown.sum() == 400 * 155
     assert other.attraction is not None
     assert other.attraction.shape == (G, K, K)
-
-
-def test_a_curve_has_as_many_parts_as_fit() -> None:
-    """Parts get twice as long when there are too many, whatever order they come in."""
-    one, two = Curve(100), Curve(100)
-    slot = rank = np.zeros((1, 1), np.int64)
-    for t in range(1000):
-        one.add(np.array([100 + t]), slot, rank, np.array([[t >= 500]]), 1)
-    for t in reversed(range(1000)):
-        two.add(np.array([100 + t]), slot, rank, np.array([[t >= 500]]), 1)
-    values = one.values(np.ones(1), np.ones(1))
-    assert values == two.values(np.ones(1), np.ones(1))
-    assert BINS // 2 <= len(values) <= BINS
-    assert (values[0], values[-1]) == (0.0, 1.0)
-
-
-def test_weights_have_a_bound() -> None:
-    assert weights_of(np.array([-np.inf, 0.0, 900.0]), np.inf).tolist() == [0.0, 1.0, 1e100]
-    assert weights_of(np.array([1.0]), 2.0).tolist() == [2.0]
-
-
-@given(seed=SEEDS, m=st.integers(1, 4), k=st.integers(1, 5))
-def test_swap_tables_are_swap_shares_of_each_list(seed: int, m: int, k: int) -> None:
-    rng = np.random.default_rng(seed)
-    scores, rest = rng.normal(size=(m, k)) * 3, rng.normal(size=m)
-    told, shares = plackett_luce.swap_tables(scores, rest)
-    for i in range(m):
-        assert told[i] == plackett_luce.log_probability(scores[i], rest[i])
-        for p in range(k):
-            for q in range(k):
-                expected = 0.0
-                if p != q:
-                    expected = plackett_luce.swap_shares(scores[i], rest[i], np.array([[min(p, q), max(p, q)]]))[0]
-                assert shares[i, p, q] == expected

@@ -216,11 +216,6 @@ def test_users_and_worlds_take_options() -> None:
         parse_world("revrsed")
 
 
-@pytest.mark.usefixtures("mine")
-def test_the_contract_is_checked_by_name() -> None:
-    assert "BROKEN" not in ask("check", "rankloop_mine.parts:Mine?rate=2")
-
-
 def trained(name: str) -> Any:
     made, rng = registry.make(name, rate=0.5), np.random.default_rng(0)
     for i in range(5):

@@ -78,26 +78,6 @@ def test_values_are_cut_while_little_is_known() -> None:
         scaler = scaler.updated(*list_moments(rows))
 
 
-def test_rounding_is_not_a_size() -> None:
-    rows = np.array([[0.1 + 0.2, 1.0], [0.3, 2.0]])
-    assert rows[0, 0] != rows[1, 0]
-    assert StreamScaler().updated(*list_moments(rows)).spread[0] == 0.0
-
-
-def test_other_widths_and_broken_states_are_named() -> None:
-    scaler = StreamScaler().updated(*list_moments(np.eye(2)))
-    with pytest.raises(InvalidInput, match="sizes were learned with 2"):
-        scaler.scaled(np.eye(3))
-    state = scaler.state()
-    for broken in (
-        {name: array for name, array in state.items() if name != "spread"},
-        {**state, "middle": np.array([np.nan, 0.0])},
-        {**state, "spreads": np.zeros(3)},
-    ):
-        with pytest.raises(InvalidInput, match="scaler"):
-            StreamScaler.from_state(broken)
-
-
 def taught(learner: Any, rounds: int, seed: int = 3, d: int = 4) -> Any:
     """After rounds with users who click what a hidden line likes."""
     sizes, taste = sized(seed, d), np.random.default_rng([seed, 2]).normal(size=d)

@@ -44,16 +44,6 @@ def test_rows_are_taken_and_cut(rows: list[list[tuple[int, float]]], data: st.Da
     assert (made.head(m).dense() == made.dense()[:m]).all()
 
 
-def test_they_are_a_copy_that_nobody_can_write_to() -> None:
-    values = np.array([1.0, 2.0])
-    made = SparseRows([0, 2], [0, 3], values, 5)
-    values[0] = 9.0
-    assert made.values.tolist() == [1.0, 2.0]
-    with pytest.raises(ValueError, match="read-only"):
-        made.values[0] = 9.0
-    assert made.nbytes == 2 * 8 + 2 * 4 + 2 * 8
-
-
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
@@ -75,13 +65,6 @@ def test_they_are_a_copy_that_nobody_can_write_to() -> None:
 def test_what_is_no_sparse_row_is_named(parts: tuple[Any, ...], words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         SparseRows(*parts)
-
-
-def test_rows_without_a_value_for_each_column_are_named() -> None:
-    with pytest.raises(InvalidInput, match="row 1 has 2 columns for 1 values"):
-        SparseRows.of([([0], [1.0]), ([1, 2], [1.0])], 5)
-    with pytest.raises(InvalidInput, match="no row"):
-        SparseRows.of([], 5)
 
 
 def test_candidates_take_them_as_they_come() -> None:

@@ -152,12 +152,6 @@ def test_one_value_or_cluster_says_nothing_of_the_error(found: Estimate) -> None
     assert "±" not in str(found)
 
 
-def test_no_value_is_not_a_number() -> None:
-    for found in (mean([]), mean([nan]), clustered([nan], ["a"]), paired({}, {})):
-        assert found.n == 0
-        assert np.isnan(found.value)
-
-
 def test_equal_values_have_no_error() -> None:
     for found in (
         mean([0.1] * 7),
@@ -168,20 +162,6 @@ def test_equal_values_have_no_error() -> None:
         assert found.interval() == (found.value, found.value)
         assert (found.p_above(0.0), found.p_below(0.0), found.p_above(0.2)) == (0.0, 1.0, 1.0)
         assert found.p_above(found.value) == 0.5
-
-
-@pytest.mark.parametrize(
-    ("estimate", "text"),
-    [
-        (Estimate(0.7521, 0.0031, 9, 10), "0.752 ± 0.003"),
-        (Estimate(0.7521, 0.031, 9, 10), "0.75 ± 0.03"),
-        (Estimate(1532.4, 12.3, 9, 10), "1532 ± 12"),
-        (Estimate(0.5, 0.0, 9, 10), "0.500 ± 0.000"),
-        (Estimate(0.5, nan, 0, 1), "0.500"),
-    ],
-)
-def test_as_text(estimate: Estimate, text: str) -> None:
-    assert str(estimate) == text
 
 
 def test_bad_input_is_named() -> None:

@@ -30,25 +30,11 @@ def test_seeds_purposes_and_events_have_different_numbers() -> None:
     assert len(draws) == 18
 
 
-def test_neighbouring_events_do_not_overlap() -> None:
-    streams = Rng(0)
-    first = streams.for_event("rank", 0).random(5000)
-    second = streams.for_event("rank", 1).random(5000)
-    assert not set(first.tolist()) & set(second.tolist())
-
-
 def test_an_event_is_the_third_word_of_the_counter() -> None:
     """What runs of all versions rest on: numpy's Philox at (0, 0, n, 0), its key a digest of seed and purpose."""
     digest = blake2b(b"7/rank", digest_size=16).digest()
     philox = np.random.Philox(key=np.frombuffer(digest, dtype="<u8").astype(np.uint64), counter=[0, 0, 1234, 0])
     assert Rng(7).for_event("rank", 1234).random(5).tolist() == np.random.Generator(philox).random(5).tolist()
-
-
-def test_numbers_look_uniform() -> None:
-    streams = Rng(12)
-    draws = np.array([streams.for_event("user", n).random() for n in range(20_000)])
-    counts = np.histogram(draws, bins=20, range=(0, 1))[0]
-    assert ((counts - 1000) ** 2 / 1000).sum() < 43.8  # chi-square, 19 degrees of freedom, p = .001
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "7", True])

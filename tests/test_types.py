@@ -41,17 +41,6 @@ def test_bad_candidates_are_named(arguments: dict[str, Any], words: str) -> None
     assert words in str(raised.value)
 
 
-def test_good_candidates_are_plain() -> None:
-    made = Candidates("q", [7, 8], [[1, 2], [3, 4]])
-    assert made.items.dtype == np.int64
-    assert made.features is not None
-    assert made.features.dtype == np.float64
-    assert made.features.flags.c_contiguous
-    assert made.n == 2
-    with pytest.raises(AttributeError):
-        made.query = "other"  # type: ignore[misc]
-
-
 def test_what_the_caller_does_with_its_arrays_later_changes_nothing() -> None:
     rows, ids = np.random.default_rng(0).random((4, 3)), np.arange(4)
     made = Candidates("q", ids, rows)

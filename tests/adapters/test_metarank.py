@@ -174,14 +174,3 @@ def test_bodies_hold_one_event_an_array_or_lines() -> None:
     assert raw_events(b"[" + one + b"," + one + b"]") == [one, one]
     assert raw_events(line + b"\r\n" + line + b"\n\n") == [line + b"\r", line]
     assert raw_events(b" ") == []
-
-
-def test_answers_are_in_metaranks_words() -> None:
-    items = [metarank.RankedItem("i3", 2.0, [metarank.NamedValue("popularity", 10.0)]), metarank.RankedItem("i1", 1.0)]
-    assert msgspec.json.encode(metarank.RankAnswer(5, items)) == (
-        b'{"took":5,"items":[{"item":"i3","score":2.0,"features":[{"name":"popularity","value":10.0}]},'
-        b'{"item":"i1","score":1.0}]}'
-    )
-    assert msgspec.json.encode(metarank.FeedbackAnswer("ok", 1, 0, 3)) == (
-        b'{"status":"ok","accepted":1,"updated":0,"tookMillis":3}'
-    )

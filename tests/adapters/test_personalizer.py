@@ -85,16 +85,6 @@ def test_any_json_becomes_rows(context: Any, features: list[Any]) -> None:
     assert rows == pytest.approx(naive)
 
 
-def test_numbers_count_by_size() -> None:
-    assert flattened({"n": 20})[1] == [pytest.approx(np.arcsinh(20) / 4), "17"]
-    assert flattened({"n": -20})[1][1] == "-17"
-    assert flattened({"n": 0})[1] == [0.0, "0"]
-    assert flattened({"n": 20})[1][1] == flattened({"n": 22})[1][1]
-    assert flattened({"n": 20})[1][1] != flattened({"n": 30})[1][1]
-    with pytest.raises(InvalidInput, match=r"'n' is inf"):
-        flattened({"n": float("inf")})
-
-
 def test_too_deep_and_too_much_is_refused() -> None:
     deep: Any = 1
     for _ in range(40):

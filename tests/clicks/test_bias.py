@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from rankloop.clicks import Page, PositionBased, SessionLog
+from rankloop.clicks import Page, SessionLog
 from rankloop.core.errors import DataError
 from rankloop.core.types import Array
 from rankloop.evaluation.position_bias import position_bias
@@ -61,21 +61,6 @@ def test_it_finds_the_truth_within_its_errors() -> None:
     assert (found.error[0], found.examination[0]) == (0.0, 1.0)
 
 
-def test_it_does_not_care_which_documents_stand_where_but_click_rates_do() -> None:
-    """Good documents stand mostly on top: click rates by rank then exaggerate the bias, comparisons do not."""
-    rng, truth_ = np.random.default_rng(2), np.array([1.0, 0.8, 0.6, 0.5, 0.4])
-    attraction = np.array([0.8, 0.6, 0.4, 0.2, 0.1])
-    order = np.argsort(np.log(attraction) + rng.gumbel(size=(20_000, 5)) * 0.4, axis=1)[:, ::-1]
-    clicks = rng.random((20_000, 5)) < truth_ * attraction[order]
-    log = SessionLog.from_pages(
-        Page(str(i), "q", row, flags) for i, (row, flags) in enumerate(zip(order, clicks, strict=True))
-    )
-    found, rates = position_bias(log), log.click_rates() / log.click_rates()[0]
-    assert found.examination == pytest.approx(truth_, abs=0.05)
-    assert rates[4] < 0.15
-    assert PositionBased().fit(log).examination_ == pytest.approx(truth_, abs=0.1)
-
-
 def test_pairs_that_never_moved_or_were_never_clicked_tell_nothing() -> None:
     moved = [("a", 1, 10, 5), ("a", 2, 10, 2), ("b", 1, 4, 1), ("b", 2, 9, 3)]
     alone = position_bias(log_of(*moved))
@@ -94,13 +79,6 @@ def test_ranks_that_nothing_connects_have_no_number() -> None:
     assert np.isnan(found.examination[2:4]).all()
     assert found.examination[4] == 0.0
     assert np.isnan(found.error[2:]).all()
-
-
-def test_a_rank_that_only_ever_wins_or_loses_has_no_number() -> None:
-    """A likelihood without maximum: rank 3 was clicked whenever compared, rank 2 not; no division by zero."""
-    found = position_bias(log_of(("a", 2, 9, 0), ("a", 3, 9, 4), ("b", 1, 9, 4), ("b", 2, 9, 4)))
-    assert found.examination[:2] == pytest.approx([1.0, 1.0])
-    assert np.isnan(found.examination[2])
 
 
 def test_a_log_in_which_nothing_moved() -> None:

@@ -40,25 +40,6 @@ def test_a_leap_to_where_pages_are_less_likely_is_not_taken() -> None:
     assert found.tolist() == [0.19]
 
 
-def test_a_leap_out_of_the_probabilities_is_not_taken() -> None:
-    """Steps of the same length point to infinity."""
-    seen: list[float] = []
-
-    def update(number: Array) -> tuple[tuple[Array, ...], float]:
-        seen.append(float(number[0]))
-        return (np.minimum(number + 0.125, 0.75),), -1.0
-
-    (found,), _ = maximize(update, (np.array([0.25]),), 1, 1e-9, 100, None)
-    assert seen == [0.25, 0.375, 0.5, 0.625, 0.75]
-    assert found.tolist() == [0.75]
-
-
-def test_a_climb_stops_after_so_many_steps() -> None:
-    found, trace = maximize(lambda x: ((x + 0.01,), -1.0), (np.array([0.1]),), 1, 0.0, 7, None)
-    assert len(trace) == 7
-    assert found[0][0] > 0.16
-
-
 def test_shares_are_drawn_to_the_mean_and_never_0_or_1() -> None:
     count, total = np.array([0.0, 3.0, 4.0, 0.0]), np.array([0.0, 4.0, 4.0, 2.0])
     assert pooled(count, total, 2.0) == pytest.approx([0.7, 4.4 / 6, 5.4 / 6, 1.4 / 4, 0.7])

@@ -12,7 +12,6 @@ import pytest
 from rankloop.clicks import (
     MODELS,
     Cascade,
-    ClickModel,
     DynamicBayesian,
     Page,
     Pairs,
@@ -24,9 +23,8 @@ from rankloop.clicks import (
     loads,
     save,
 )
-from rankloop.clicks.files import model_named
 from rankloop.core import codec
-from rankloop.core.errors import CodecError, DataError, InvalidInput, InvalidParameter, UnknownName
+from rankloop.core.errors import CodecError, InvalidInput
 from rankloop.core.types import Feedback, Impression
 from tests.clicks.truths import RANKS, pages, truth
 
@@ -77,18 +75,6 @@ def test_log_likelihood_of_a_log_is_that_of_its_pages(name: str) -> None:
     assert (found.pages, found.clicks, found.impossible, found.unseen) == (50, log.clicks.sum(), 0, 0.0)
 
 
-@pytest.mark.slow
-def test_the_truth_foresees_better_than_any_other_model() -> None:
-    """On a long log, for every model: nobody beats the one who made it by more than its own fit does."""
-    rng = np.random.default_rng(5)
-    for name in ("cm", "dcm", "pbm", "ubm", "dbn", "ccm"):
-        true = truth(name)
-        train, test = (true.simulate(pages(8_000, rng), rng) for _ in range(2))
-        best = true.score(test).log_likelihood
-        for other, kind in MODELS.items():
-            assert kind().fit(train).score(test).log_likelihood < best + 1e-3, (name, other)
-
-
 def test_limits_in_which_models_are_one() -> None:
     """DBN with continuation 1 is SDBN; SDBN that always satisfies is the cascade; UBM with equal columns is PBM."""
     dbn, pbm = truth("dbn"), truth("pbm")
@@ -129,28 +115,6 @@ def test_items_may_be_numbers_and_unseen_ones_are_counted() -> None:
     assert model.pairs.documents_of("8").tolist() == []
     log = SessionLog.from_pages([Page("s", "7", [d], [0]) for d in (1, 2, 3)] + [Page("s", "8", [1], [0])])
     assert model.score(log).unseen == 0.5
-
-
-def test_numbers_of_documents_keep_their_place_when_another_log_numbers_them_differently() -> None:
-    rng = np.random.default_rng(0)
-    true = truth("dbn")
-    log = true.simulate(pages(200, rng), rng)
-    rows = rng.permutation(200)[:60]
-    part = log.part(rows)
-    assert len(part.pairs) <= len(log.pairs)
-    queries, documents = part.pairs.names()
-    numbers = true.pairs.numbers_of(part.pairs)
-    for i in range(len(part.pairs)):
-        assert numbers[i] == true.pairs.find(str(queries[i]), [str(documents[i])])[0]
-    alone = [true.score(log.part(np.array([i]))).log_likelihood for i in rows]
-    assert true.score(part).log_likelihood == pytest.approx(np.mean(alone))
-
-
-def test_examination_of_average_documents() -> None:
-    model = truth("dbn")
-    a, s, on = (getattr(model, key)[-1] for key in ("attraction_", "satisfaction_", "continuation_"))
-    stay = on * (1 - a * s)
-    assert model.average_examination(4) == pytest.approx(stay ** np.arange(4))
 
 
 # -- files ---------------------------------------------------------------------------------------------------------
@@ -200,16 +164,6 @@ def test_files_that_are_no_models_are_named(tmp_path: Path) -> None:
 # -- bad input -----------------------------------------------------------------------------------------------------
 
 
-def test_a_model_that_has_learned_nothing_says_so() -> None:
-    for kind in MODELS.values():
-        with pytest.raises(InvalidInput, match="has learned nothing yet; fit it"):
-            kind().click_probabilities("q", ["a"])
-        with pytest.raises(InvalidInput, match="has learned nothing yet"):
-            kind().score(pages(2, np.random.default_rng(0)))
-        with pytest.raises(InvalidInput, match="has learned nothing yet"):
-            dumps(kind())
-
-
 @pytest.mark.parametrize("name", ["pbm", "ubm", "dcm", "ctr-rank"])
 def test_pages_longer_than_the_model_knows_are_named(name: str) -> None:
     model = truth(name)
@@ -222,54 +176,6 @@ def test_pages_longer_than_the_model_knows_are_named(name: str) -> None:
     assert any_length.score(long).pages == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"prior": -1}, "prior is -1"),
-        ({"prior": float("nan")}, "prior is nan"),
-        ({"tolerance": -1.0}, "tolerance is -1.0"),
-        ({"iterations": 0}, "iterations is 0"),
-        ({"iterations": True}, "iterations is True"),
-    ],
-)
-def test_bad_options_are_named(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(InvalidParameter, match=words):
-        PositionBased(**options)
-
-
-def test_bad_calls_are_named() -> None:
-    model = truth("pbm")
-    with pytest.raises(InvalidInput, match=r"clicks have shape \(2,\) for 3 documents"):
-        model.conditional_probabilities("q0", ["a", "b", "c"], [0, 1])
-    with pytest.raises(InvalidInput, match="pbm learns"):
-        PositionBased().given(Pairs.of(["q"], ["a"]), attraction_=[0.5])
-    with pytest.raises(InvalidInput, match=r"attraction_ has shape \(4,\)"):
-        PositionBased().given(Pairs.of(["q"], ["a"]), attraction_=[0.5] * 4, examination_=[1.0])
-    with pytest.raises(UnknownName, match="did you mean 'sdbn'"):
-        model_named("sdbm")
-    with pytest.raises(DataError, match="has no pages"):
-        PositionBased().fit(SessionLog.from_pages([]))
-
-
-def test_bad_pages_are_named() -> None:
-    for page, words in (
-        (Page("s", "q", [], []), "page 1 has no documents"),
-        (Page("s", "q", ["a"], [0, 1]), "page 1 has clicks"),
-        (Page("s", "q", ["a"], [2]), "page 1 has clicks"),
-    ):
-        with pytest.raises(InvalidInput, match=words):
-            SessionLog.from_pages([Page("s", "q", ["a"], [1]), page])
-    with pytest.raises(DataError, match="zero characters"):
-        SessionLog.from_pages([Page("s", "q", ["a", "a\0"], [1, 0])])
-    one = SessionLog.from_pages([Page("s", "q", ["a"], [1])] * 3)
-    with pytest.raises(DataError, match="the log has 1 sessions"):
-        one.split(0.5)
-    with pytest.raises(InvalidParameter, match="test_share is 1"):
-        one.split(1)
-    with pytest.raises(InvalidParameter, match="at least one rank"):
-        one.top(0)
-
-
 def test_a_log_of_impressions() -> None:
     """What learners showed becomes a log; slots that the feedback does not reach were not clicked."""
     shown = Impression("shoes", np.array([2, 0]), np.array([12, 10]), None, {})
@@ -278,12 +184,3 @@ def test_a_log_of_impressions() -> None:
     assert log.pairs.names()[1][log.shown[0]].tolist() == ["12", "10"]
     with pytest.raises(InvalidInput, match="learn from clicks only"):
         SessionLog.from_impressions([("ann", shown, Feedback.grades([1, 0]))])
-
-
-def test_every_model_says_what_it_is() -> None:
-    for name, kind in MODELS.items():
-        assert kind.name == name
-        assert kind.title
-        described = truth(name).describe()
-        assert set(described) == {"pairs", "queries", *(key.rstrip("_") for key in kind.learned)}
-        assert issubclass(kind, ClickModel)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from rankloop.clicks.files import read_published
 from rankloop.core.errors import DataError, UnknownName
 
-SHARED = Path(os.environ.get("RANKLOOP_SHARED", Path(__file__).parents[3] / "shared" / "data"))
-YANDEX = SHARED / "yandex-click-models" / "queries10.json"
 MANY = [0.01 * (i + 1) for i in range(12)]  # more than ten: "10" sorts before "2"
 WHOLE: dict[str, dict[str, dict[str, Any]]] = {
     "CM": {"q": {"attraction": MANY}},
@@ -77,23 +73,3 @@ def test_each_model_means_what_its_numbers_say(tmp_path: Path) -> None:
 def test_what_is_wrong_is_named(content: Any, error: type[Exception], words: str, tmp_path: Path) -> None:
     with pytest.raises(error, match=words):
         read_published(written(tmp_path, content))
-
-
-def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="No such file"):
-        read_published(tmp_path / "nothing.json")
-
-
-@pytest.mark.skipif(not YANDEX.exists(), reason=f"no data at {YANDEX}; RANKLOOP_SHARED sets the folder")
-def test_the_yandex_models_of_ten_queries() -> None:
-    models = read_published(YANDEX)
-    assert {name: len(queries) for name, queries in models.items()} == dict.fromkeys(WHOLE, 10)
-    documents, raw = [str(i) for i in range(10)], json.loads(YANDEX.read_text())
-    for query in models["PBM"]:
-        # fitted to one log, the models must nearly agree on the list that it showed most
-        clicks = {name: models[name][query].click_probabilities(query, documents) for name in models}
-        for name in ("UBM", "DBN", "CCM", "DCM"):
-            assert np.abs(clicks[name] - clicks["PBM"]).max() < 0.12, (name, query)
-        assert clicks["PBM"] == pytest.approx(
-            np.array(raw["PBM"][query]["attraction"]) * raw["PBM"][query]["examination"]
-        )

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankloop.clicks import SessionLog
-from rankloop.clicks.readers import FORMATS, MALFORMED, NOT_SHOWN, REPEATED, read_log
+from rankloop.clicks.readers import FORMATS, MALFORMED, NOT_SHOWN, read_log
 from rankloop.core.errors import DataError, InvalidParameter
 
 CLARA = "session\tquery\tdocs\tclicks\n1\tshoes\ta,b,c\t0,1,0\n1\thats\tb,d\t1,0\n2\tshoes\tc,a,b\t1,1,0\n"
@@ -78,11 +78,6 @@ def test_three_formats_tell_the_same(form: str, packed: bool, end: str, tmp_path
         assert log.report.noticed[kind].count == 1
 
 
-def test_no_last_line_end_a_byte_order_mark_and_empty_lines(tmp_path: Path) -> None:
-    path = written(tmp_path, b"\xef\xbb\xbf" + b"\n\n" + CLARA.strip().replace("\n", "\n\n").encode())
-    assert told(read_log(path, "clara", skip_bad=True))[-1] == PAGES[-1]
-
-
 BAD = [
     ("clara", "1\tshoes\ta,b", MALFORMED, "3 fields between tabs"),
     ("clara", "1\tshoes\ta,b\t0,1\tx", MALFORMED, "5 fields between tabs"),
@@ -145,28 +140,6 @@ def test_a_click_elsewhere_leaves_the_other_clicks_of_its_page(tmp_path: Path) -
     assert log.report.skipped[NOT_SHOWN].count == 2
 
 
-def test_a_document_twice_on_a_page_is_noticed_and_the_upper_one_clicked(tmp_path: Path) -> None:
-    log = read_log(written(tmp_path, '{"query": "q", "documents": ["a", "b", "a"], "clicks": ["a"]}\n'))
-    assert told(log)[0][2:] == (["a", "b", "a"], [1, 0, 0])
-    assert log.report is not None
-    assert log.report.noticed[REPEATED].lines == (1,)
-    flags = read_log(written(tmp_path, "1\tq\ta,b,a\t0,0,1\n"))  # flags say which
-    assert told(flags)[0][2:] == (["a", "b", "a"], [0, 0, 1])
-
-
-def test_sessions_may_come_in_pieces(tmp_path: Path) -> None:
-    text = "1\t0\tQ\tq\t0\ta\tb\n2\t0\tQ\tq\t0\ta\tb\n1\t5\tC\tb\n2\t5\tC\ta\n1\t9\tQ\tr\t0\tc\n1\t10\tC\ta\n"
-    assert [page[3] for page in told(read_log(written(tmp_path, text)))] == [[1, 1], [1, 0], [0]]
-
-
-def test_pages_without_a_session_are_sessions_of_their_own(tmp_path: Path) -> None:
-    text = '{"query": 1, "documents": [5, 6], "clicks": [6]}\n{"query": 1, "documents": [6], "clicks": []}\n'
-    assert told(read_log(written(tmp_path, text))) == [
-        ("line 1", "1", ["5", "6"], [0, 1]),
-        ("line 2", "1", ["6"], [0]),
-    ]
-
-
 @settings(max_examples=40)
 @given(
     lines=st.lists(
@@ -224,15 +197,6 @@ def test_a_file_that_is_not_there_and_a_format_that_is_none(tmp_path: Path) -> N
         read_log(tmp_path / "nothing")
     with pytest.raises(InvalidParameter, match="must be one of clara, yandex, jsonl"):
         read_log(tmp_path / "nothing", "csv")
-
-
-def test_progress_ends_at_the_end(tmp_path: Path) -> None:
-    path = written(tmp_path, CLARA * 10_000)
-    told_bytes: list[tuple[int, int]] = []
-    read_log(path, skip_bad=True, on_progress=lambda *at: told_bytes.append(at))
-    assert told_bytes[-1] == (path.stat().st_size,) * 2
-    assert [done for done, _ in told_bytes] == sorted(done for done, _ in told_bytes)
-    assert len(told_bytes) > 2
 
 
 def test_a_split_is_by_session_and_depends_on_names_and_seed_alone(tmp_path: Path) -> None:

@@ -116,24 +116,6 @@ def drawn_to_the_mean(counts: Array, prior: float) -> Array:
     return np.asarray((counts[:, 0] + prior * mean) / (counts[:, 1] + prior))
 
 
-def test_making_examination_relative_keeps_every_page_as_probable() -> None:
-    rng = np.random.default_rng(1)
-    log = truth("ubm").simulate(pages(300, rng), rng)
-    attraction, examination, _ = browse(log, RANKS, 5.0, 1e-6, 1000, None)
-    raw = MODELS["ubm"]().given(log.pairs, attraction_=attraction, examination_=examination)
-    fitted: Any = MODELS["ubm"]().fit(log)
-    assert fitted.examination_.max() == 1.0
-    assert fitted.score(log).log_likelihood == pytest.approx(raw.score(log).log_likelihood, abs=1e-12)
-
-
-@pytest.mark.parametrize("examination", [[0.5, 1.0, 0.7, 0.4, 0.2], [0.3, 0.5, 0.7, 0.9, 1.0]])
-def test_the_first_rank_need_not_be_the_one_looked_at_most(examination: list[float]) -> None:
-    rng, other = np.random.default_rng(0), truth("pbm")
-    true: Any = MODELS["pbm"]().given(other.pairs, attraction_=other.attraction_, examination_=examination)  # type: ignore[attr-defined]
-    fitted: Any = MODELS["pbm"]().fit(true.simulate(pages(20_000, rng), rng))
-    assert fitted.examination_ == pytest.approx(examination, abs=0.03)
-
-
 def story(model: ClickModel, pairs: Array) -> naive.Story:
     """The story of one page under a fitted model."""
     numbers = {name: getattr(model, name) for name in model.learned}
@@ -200,30 +182,3 @@ def test_logs_with_nothing_or_everything_clicked_can_be_fitted(clicked: int) -> 
                 assert found.log_likelihood > -3.0, name
             for key in kind.learned:
                 assert np.isfinite(getattr(model, key)).all(), name
-
-
-def test_pairs_never_seen_get_the_mean() -> None:
-    rng = np.random.default_rng(0)
-    true = truth("pbm")
-    model = MODELS["pbm"]().fit(true.simulate(pages(4_000, rng), rng))
-    unseen = model.click_probabilities("q0", ["never", "seen"])
-    assert unseen == pytest.approx(model.attraction_[-1] * model.examination_[:2])  # type: ignore[attr-defined]
-    assert model.attraction_[-1] == pytest.approx(true.attraction_[:-1].mean(), abs=0.05)  # type: ignore[attr-defined]
-    assert model.click_probabilities("no such query", ["d0"])[0] == model.attraction_[-1]  # type: ignore[attr-defined]
-
-
-def test_progress_is_told() -> None:
-    rng = np.random.default_rng(0)
-    told: list[tuple[int, int]] = []
-    model = MODELS["dbn"]().fit(truth("dbn").simulate(pages(100, rng), rng), lambda *at: told.append(at))
-    assert [done for done, _ in told] == list(range(1, len(model.trace_) + 1))
-    assert {total for _, total in told} == {1000}
-
-
-def test_pages_of_many_lengths_are_one_log() -> None:
-    """A short page tells nothing about ranks that it has not: the same fit as if those ranks did not exist there."""
-    true, rng = truth("pbm"), np.random.default_rng(7)
-    log = true.simulate(pages(20_000, rng, shortest=1), rng)
-    model = MODELS["pbm"]().fit(log)
-    assert model.examination_ == pytest.approx(true.examination_, abs=0.04)  # type: ignore[attr-defined]
-    assert set(log.lengths.tolist()) == set(range(1, RANKS + 1))

@@ -7,7 +7,7 @@ import pytest
 
 from rankloop.core.errors import CodecError
 from rankloop.core.types import Array
-from rankloop.evaluation.position_bias import EVERY, ExaminationModel
+from rankloop.evaluation.position_bias import EVERY
 from rankloop.features.counters import CLICKS, EXAMINATIONS, IMPRESSIONS, CountedOutcome, Counters
 from rankloop.features.declarations import declaration
 from rankloop.features.hashing import text_codes
@@ -143,11 +143,3 @@ def test_a_rate_does_not_depend_on_where_an_item_stood() -> None:
     assert raw[0] / raw[1] - 1 > 2 * noise
     assert abs(ours[0] / ours[1] - 1) < noise
     assert ours == pytest.approx(liked, rel=0.08)
-
-
-def test_lists_without_swaps_or_clicks_teach_nothing_of_ranks() -> None:
-    model = ExaminationModel()
-    for _ in range(2 * EVERY):
-        model.learn(np.ones(3), np.zeros((3, 3)))
-        model.learn(np.zeros(3), np.full((3, 3), 0.5))
-    assert model.examination(40) == pytest.approx(1 / np.log2(2 + np.minimum(np.arange(40), 31)))

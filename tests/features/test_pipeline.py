@@ -173,17 +173,6 @@ def test_counts_rates_and_last_clicks_by_hand() -> None:
     assert columns(asked)["clicks"] == [1, 0, 0, 0]
 
 
-def test_needs_of_a_pipeline() -> None:
-    needs = FeaturePipeline.from_spec(
-        [*COUNTING, "bm25", {"name": "v", "kind": "cosine", "of": "item.v", "to": "user.v"}]
-    ).needs
-    assert needs.items == {"brand", "tags", "v"}
-    assert (set(needs.users), set(needs.request), list(needs.sent)) == ({"v"}, set(), ["bm25"])
-    assert (needs.user, needs.query, needs.counters) == (True, True, True)
-    assert not FeaturePipeline.from_spec(["bm25"]).needs.counters
-    assert FeaturePipeline.from_spec(["bm25"]).counters() is None
-
-
 def test_sparse_rows_are_the_same_without_zeros() -> None:
     items, users = shop()
     pipeline = FeaturePipeline.from_spec(

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankloop.core.errors import InvalidInput
-from rankloop.features.field_types import FieldType, check, clean
+from rankloop.features.field_types import FieldType
 from rankloop.features.table import FIRST, Table
 
 NUMBERS = st.floats(-1e6, 1e6)
@@ -145,25 +145,3 @@ def test_the_size_is_bounded() -> None:
         small.reserve(1000)
     assert len(small) == 150
     assert small.nbytes <= 100_000
-
-
-def test_room_that_is_reserved_changes_nothing_else() -> None:
-    table = Table()
-    table.upsert("a", {"x": 1, "s": "red"})
-    table.reserve(1000)
-    for item in range(999):
-        table.upsert(item, {"x": item, "s": str(item)})
-    assert len(table.block) == 1001
-    assert table.get("a") == {"x": 1.0, "s": "red"}
-    assert table.get(998) == {"x": 998.0, "s": "998"}
-
-
-def test_too_many_fields_are_refused_by_name() -> None:
-    with pytest.raises(InvalidInput, match="'f0' would be one of more than 1000"):
-        check({f"f{j}": 1 for j in range(1001)}, {})
-
-
-def test_long_values_are_told_in_short() -> None:
-    with pytest.raises(InvalidInput) as error:
-        clean("price", FieldType("number"), "x" * 10_000)
-    assert len(str(error.value)) < 200

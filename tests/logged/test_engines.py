@@ -76,11 +76,6 @@ def test_actions_are_worth_what_is_said(tmp_path: Path) -> None:
             parse_action_values(text)
 
 
-def test_clicks_may_stand_in_the_answer(tmp_path: Path) -> None:
-    (one,) = read(write(tmp_path / "r.jsonl", [{**RESPONSES[0], "clicks": ["sock"]}]), "ltrlog")
-    assert one.clicks == [0.0, 1.0]
-
-
 def test_features_of_solr_are_read_dense_and_sparse(tmp_path: Path) -> None:
     answer = {
         "responseHeader": {"status": 0, "params": {"q": "hats", "fl": "id,[features]"}},
@@ -123,10 +118,3 @@ def test_what_is_no_such_answer_is_named_with_its_place(tmp_path: Path, kind: st
     with pytest.raises(DataError, match=words) as caught:
         read(write(tmp_path / "log.jsonl", [line]), kind)
     assert "log.jsonl:1" in str(caught.value)
-
-
-def test_an_event_that_is_none_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "events.jsonl"
-    path.write_text('\n["action_name"]\n')
-    with pytest.raises(DataError, match=r"events.jsonl:2: not a UBI event"):
-        LogReader([write(tmp_path / "r.jsonl", RESPONSES)], "ltrlog", clicks=[path])

@@ -14,7 +14,7 @@ from rankloop.cli import main
 from rankloop.core import codec
 from rankloop.core.errors import CodecError, DataError, InvalidParameter
 from rankloop.core.learner import Learner
-from rankloop.logs import CandidateBuilder, LogReader, parse_line, warm_start, warm_start_file
+from rankloop.logs import CandidateBuilder, LogReader, parse_line, warm_start_file
 from tests.logged.logs import lists, rows_of, write_json_lines, write_parquet, write_tsv
 
 SPEC = {"pairs": "matched"}  # learning draws random numbers
@@ -121,20 +121,6 @@ def test_a_note_of_something_else_is_refused(tmp_path: Path, log: Path) -> None:
         warm_start_file(rankloop.make("pairrank"), out, LogReader([log]))
 
 
-def test_learners_of_grades_are_refused(tmp_path: Path, log: Path) -> None:
-    with pytest.raises(InvalidParameter, match="learns from grades"):
-        warm_start_file(rankloop.make("rtopk"), tmp_path / "out", LogReader([log]))
-
-
-def test_parts_teach_what_the_whole_does() -> None:
-    found = [parse_line(json.dumps(one).encode()) for one in lists(40)]
-    whole, parts = rankloop.make("pairrank", **SPEC), rankloop.make("pairrank", **SPEC)
-    warm_start(whole, found)
-    warm_start(parts, found[:25])
-    warm_start(parts, found[25:], first=25)
-    assert bits(whole) == bits(parts)
-
-
 def test_the_command_teaches_a_learner(tmp_path: Path, log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = log.read_text().splitlines()
     log.write_text("\n".join([*text[:7], '{"items": ["a"], "clicks": ["b"]}', *text[7:]]))
@@ -152,18 +138,3 @@ def test_the_command_teaches_a_learner(tmp_path: Path, log: Path, capsys: pytest
         main([*order, "--strict"])
     assert ended.value.code == 2
     assert "log.jsonl:8: clicked but not shown" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["--learner", "pairrank", "log.jsonl"], "belong together"),
-        ([], "name a ranker"),
-        (["shop"], "no log"),
-    ],
-)
-def test_a_wrong_call_is_told(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["warm-start", *words])
-    assert ended.value.code == 2
-    assert told in capsys.readouterr().err
