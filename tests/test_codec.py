@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as hnp
 
 from rankloop.core import codec, files, registry
 from rankloop.core.errors import CodecError
-from rankloop.core.types import Array, Candidates, Feedback
+from rankloop.core.types import Array
 
 DTYPES = [np.dtype(name) for name in ("f8", "f4", "i8", "u1", "?", "<U5")]
 arrays: st.SearchStrategy[Array] = hnp.arrays(
@@ -87,21 +87,6 @@ def test_a_header_with_a_right_checksum_can_still_lie() -> None:
 def test_objects_are_never_written() -> None:
     with pytest.raises(CodecError, match="array 'x' has type object"):
         codec.dumps({"x": np.array([{}])})
-
-
-def test_a_learner_goes_through_a_file(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    learner = registry.make("pairrank", alpha=0.2)
-    shoes = Candidates("shoes", ["a", "b", "c"], rng.random((3, 4)))
-    for _ in range(5):
-        shown = learner.rank(shoes, 3, rng)
-        learner.learn(shown, Feedback.clicked(shown, ["b"]), rng)
-    registry.save(learner, tmp_path / "shoes.rankloop")
-    back = registry.load(tmp_path / "shoes.rankloop")
-    assert back == learner
-    assert registry.dumps(back) == registry.dumps(learner)
-    with pytest.raises(CodecError, match=r"nowhere\.rankloop: No such file"):
-        registry.load(tmp_path / "nowhere.rankloop")
 
 
 def test_a_full_disk_leaves_the_old_file_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

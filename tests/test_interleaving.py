@@ -91,16 +91,6 @@ def test_clicks_that_know_no_documents_prefer_nobody(method: Method, rankings: R
         assert score == pytest.approx(np.zeros(len(rankings)), abs=1e-12)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("rankers", [2, 3, 5])
-def test_equal_rankers_are_not_told_apart(method: Method, rankers: int) -> None:
-    """Nor by clicks that like some documents better."""
-    rankings = [[2, 0, 3, 1]] * rankers
-    earned, score = expected(method, rankings, 3, on(0, 1))
-    assert earned == pytest.approx(np.full(rankers, earned[0]), abs=1e-12)
-    assert score == pytest.approx(np.zeros(rankers), abs=1e-12)
-
-
 # -- who is better wins --------------------------------------------------------------------------------------------
 
 

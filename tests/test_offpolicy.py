@@ -124,24 +124,6 @@ def test_swaps_tell_examination_whatever_the_items(law: str) -> None:
     assert examination_from_swaps(wins[None]).values == pytest.approx(THETA[:k], rel=1e-9)
 
 
-@given(seed=SEEDS, K=st.integers(2, 6))
-def test_harvest_finds_strengths_of_any_size(seed: int, K: int) -> None:
-    """Wins as the model says, with any number of games: the strengths themselves; without a group, from the rest."""
-    rng = np.random.default_rng(seed)
-    theta = np.append(1.0, np.exp(rng.normal(size=K - 1) * 2))
-    games = rng.random((3, K, K)) + 0.05
-    games = games + np.swapaxes(games, 1, 2)
-    wins = games * theta[:, None] / (theta[:, None] + theta)
-    assert examination_from_swaps(wins).values == pytest.approx(theta, rel=1e-6)
-    noisy = wins * np.exp(0.1 * rng.normal(size=wins.shape))
-    found = examination_from_swaps(noisy)
-    assert found.left_out is not None
-    for g in range(3):
-        assert found.left_out[g] == pytest.approx(
-            examination_from_swaps(np.delete(noisy, g, 0).sum(0)[None]).values, rel=1e-6
-        )
-
-
 def test_ranks_that_no_swap_connects_are_not_known() -> None:
     wins = np.zeros((1, 4, 4))
     wins[0, 0, 1], wins[0, 1, 0] = 4.0, 2.0

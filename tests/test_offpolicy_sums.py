@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from fractions import Fraction
 from itertools import pairwise
 
@@ -22,11 +21,9 @@ from rankloop.evaluation.off_policy import (
 )
 from rankloop.evaluation.off_policy_sums import (
     GROUPS,
-    SUMS,
     ExactSums,
     PolicySums,
     UnitSums,
-    group_count,
     groups_of,
     user_codes,
 )
@@ -123,21 +120,3 @@ def test_groups_are_by_user_or_by_number_and_empty_ones_do_not_count() -> None:
     alone.add(user_codes([None] * 4), np.array([0, 1, 1, 2]))
     assert alone.units(GROUPS)[0].share.tolist() == [0.25, 0.5, 0.25]
     assert alone.units(GROUPS)[0].number == 4
-
-
-def test_long_lists_make_fewer_groups_and_the_sums_stay() -> None:
-    rng = np.random.default_rng(0)
-    short, long = PolicySums(0), PolicySums(0)
-    for sums, K in ((short, 5), (long, 150)):
-        clicks, ranks = np.ones((400, K), np.uint8), np.argsort(rng.random((400, K)), axis=1)
-        sums.add_moves(np.arange(400), np.arange(400) % GROUPS, clicks, ranks, rng.random((400, K)))
-    other = deepcopy(short)
-    other.merge(long)
-    G, K, _ = other.clicked.shape
-    assert group_count(GROUPS, 150) == G
-    assert K == 150
-    assert G < GROUPS
-    assert G * K * K <= SUMS
-    assert other.shown.sum() == 400 * 155
-    assert other.attraction is not None
-    assert other.attraction.shape == (G, K, K)

@@ -15,12 +15,9 @@ import numpy as np
 import pytest
 
 import rankloop
-from rankloop.clicks.users import open_user
 from rankloop.core import plugins, registry
 from rankloop.core.errors import InvalidParameter, UnknownName
-from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.runs.trial import Trial, run
-from rankloop.lab.worlds.world import change_points, open_world, parse_world
 from tests.service.app_fixtures import Service, items, names, refused
 
 ROOT = Path(__file__).parents[1]
@@ -198,22 +195,6 @@ def numbers(found: Any) -> list[float]:
     if isinstance(found, list):
         return [number for part in found for number in numbers(part)]
     return [float(found)] if isinstance(found, int | float) else []
-
-
-@pytest.mark.usefixtures("mine")
-def test_users_and_worlds_take_options() -> None:
-    split = open_split(DATA)
-    assert open_user("picky?patience=3", 4).patience == 3  # type: ignore[union-attr]
-    world: Any = open_world("reversed?share=.5", split.train, 5, seed=7)
-    assert (world.k, world.seed, world.share) == (5, 7, 0.5)
-    assert parse_world("rankloop_mine.parts:Reversed?share=1") == ("rankloop_mine.parts:Reversed", {"share": 1})
-    assert change_points("reversed", 100).size == 0
-    with pytest.raises(InvalidParameter, match=r"user 'picky' with .*patince"):
-        open_user("picky?patince=3", 4)
-    with pytest.raises(UnknownName, match="no user is called 'pickly'; did you mean 'picky'"):
-        open_user("pickly", 4)
-    with pytest.raises(UnknownName, match="no world is called 'revrsed'; did you mean 'reversed'"):
-        parse_world("revrsed")
 
 
 def trained(name: str) -> Any:

@@ -14,7 +14,7 @@ from rankloop.core import capabilities, codec, registry
 from rankloop.core.capabilities import Rescales, ScoresByParts
 from rankloop.core.errors import InvalidInput, InvalidParameter
 from rankloop.core.scaling import WIDTH, StandardizedLearner, StreamScaler, standardized, unwrapped
-from rankloop.core.types import Array, Candidates, Feedback, SparseRows
+from rankloop.core.types import Array, Candidates, Feedback
 from rankloop.kernels.scaling import list_moments
 from tests.kernels.inputs import SEEDS
 from tests.reference import scaling as naive
@@ -28,7 +28,7 @@ LEARNERS: list[tuple[str, dict[str, Any]]] = [
     ("greedy", {"update": "refit"}),
     ("dbgd", {}),
 ]
-NOT_OURS = {"parameters_survive_json"}  # its one parameter is a learner, which `registry` writes by name
+NOT_OURS = {"parameters_are_json"}  # its one parameter is a learner, which `registry` writes by name
 
 
 def sized(seed: int, d: int = 4) -> Array:
@@ -58,16 +58,6 @@ def test_the_scale_in_use_is_that_of_the_last_power_of_two(count: int, seed: int
     np.testing.assert_allclose(scaler.middle, middle, rtol=1e-12)
     np.testing.assert_allclose(scaler.spread, spread, rtol=1e-12)
     assert steps == count.bit_length()
-
-
-def test_a_feature_that_never_differed_is_0_and_gets_a_size_later() -> None:
-    first = StreamScaler().updated(*list_moments(np.array([[1.0, 7.0], [3.0, 7.0]])))
-    np.testing.assert_allclose(first.scaled(np.array([[5.0, 9.0]])), [[3.0 / WIDTH, 0.0]])
-    second = first.updated(*list_moments(np.array([[1.0, 6.0], [3.0, 8.0]])))
-    assert second.spread.tolist() == [WIDTH, WIDTH]  # the mean over lists in which it differed
-    growth = second.growth(first)
-    assert growth is not None
-    assert growth.tolist() == [1.0, 1.0]
 
 
 def test_values_are_cut_while_little_is_known() -> None:
@@ -174,16 +164,6 @@ def test_a_copy_follows_by_parts() -> None:
         copy.take(learner.part(5))
         one, other = (side.rank(candidates, 6, np.random.default_rng(2)) for side in (learner, copy))
         assert codec.dump_impression(one) == codec.dump_impression(other)
-
-
-def test_what_cannot_be_standardised_is_refused() -> None:
-    learner, sparse = standardized(registry.make("pairrank")), SparseRows.of([([0], [1.0]), ([1], [1.0])], 2)
-    with pytest.raises(InvalidInput, match="sparse"):
-        learner.rank(Candidates("q", features=sparse), 2, np.random.default_rng(0))
-    with pytest.raises(InvalidParameter, match="BubbleRank"):
-        standardized(registry.make("bubblerank"))
-    with pytest.raises(InvalidParameter, match="LambdaRankLabels"):
-        standardized(registry.make("lambdarank-labels"))
 
 
 def test_a_trained_learner_is_not_standardized() -> None:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from rankloop.core.errors import InvalidInput, InvalidParameter
 from rankloop.core.types import Array
-from rankloop.evaluation.sequential import BETS, POINTS, ConfidenceSequence, samples_needed, still_needed
+from rankloop.evaluation.sequential import BETS, POINTS, ConfidenceSequence, samples_needed
 from tests.reference import sequential as naive
 
 Law = Callable[[np.random.Generator, int], Array]
@@ -143,23 +143,6 @@ def test_as_many_as_predicted_are_enough(win: float, loss: float, power: float) 
     slack = 2.0 * np.sqrt(power * (1.0 - power) / runs)
     assert within / runs >= power - slack
     assert half / runs < power - slack
-
-
-def test_what_is_still_needed_counts_on_what_is_not_known() -> None:
-    """At even odds about half of the streams decide by then; with 95 % nearly all do."""
-    rng, soon, late, runs = np.random.default_rng(8), 0, 0, 150
-    for _ in range(runs):
-        watch = ConfidenceSequence()
-        watch.add(ternary(0.25, 0.1)(rng, 60))
-        likely, sure = still_needed(watch, 0.5), still_needed(watch, 0.95)
-        assert likely is not None
-        assert sure is not None
-        assert likely <= sure
-        more = decided(watch, ternary(0.25, 0.1)(rng, min(sure, 20_000))) - 60
-        soon += watch.verdict == "above" and more <= likely
-        late += watch.verdict == "above"
-    assert late >= 0.92 * runs
-    assert 0.3 * runs < soon < 0.9 * runs
 
 
 def test_bad_values_are_named() -> None:

@@ -35,15 +35,6 @@ def test_columns_ascend_and_what_comes_twice_adds_up(rows: list[list[tuple[int, 
     assert again.dense() == pytest.approx(wanted)
 
 
-@given(ROWS, st.data())
-def test_rows_are_taken_and_cut(rows: list[list[tuple[int, float]]], data: st.DataObject) -> None:
-    made = of(rows)
-    some = np.array(data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=6)))
-    assert (made.take(some).dense() == made.dense()[some]).all()
-    m = data.draw(st.integers(0, len(rows)))
-    assert (made.head(m).dense() == made.dense()[:m]).all()
-
-
 @pytest.mark.parametrize(
     ("parts", "words"),
     [

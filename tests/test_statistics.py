@@ -90,19 +90,6 @@ def test_a_crossed_table_is_its_analysis_of_variance(
     assert clustered(table.ravel(), column.ravel(), row.ravel())[:3] == pytest.approx(found[:3])
 
 
-def test_a_table_with_holes_is_between_the_whole_ones() -> None:
-    """Without three cells of sixty the error hardly moves, and effects of rows and columns are both in it."""
-    rng = np.random.default_rng(4)
-    table = rng.normal(size=(10, 6)) + 2 * rng.normal(size=(10, 1)) + 2 * rng.normal(size=6)
-    row, column = (part.ravel() for part in np.indices(table.shape))
-    holes = table.ravel().copy()
-    holes[[3, 17, 41]] = nan
-    whole, holed = clustered(table.ravel(), row, column), clustered(holes, row, column)
-    assert holed.n == 57
-    assert holed.error == pytest.approx(whole.error, rel=0.1)
-    assert holed.error > max(clustered(holes, row).error, clustered(holes, column).error)
-
-
 @given(seed=SEEDS)
 def test_paired_is_the_mean_of_differences(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -129,27 +116,7 @@ def test_means_of_columns_are_means_of_each() -> None:
     assert statistics.means(matrix.T, axis=1).error == pytest.approx(found.error, nan_ok=True)
 
 
-@given(values=st.lists(st.floats(1e6 - 1, 1e6 + 1), min_size=1, max_size=12))
-def test_running_is_the_mean_of_each_beginning(values: list[float]) -> None:
-    found = statistics.running(values)
-    low, high = found.interval(0.9)
-    for i in range(len(values)):
-        each = mean(values[: i + 1])
-        assert Estimate(*(part[i] for part in found)) == pytest.approx(each, rel=1e-6, abs=1e-6, nan_ok=True)
-        assert (low[i], high[i]) == pytest.approx(each.interval(0.9), nan_ok=True)
-    with pytest.raises(InvalidInput, match="value 1 is not a number"):
-        statistics.running([1.0, nan])
-
-
 # -- few, equal and missing values ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "found", [mean([0.5]), clustered([0.5, 0.7], ["q", "q"]), clustered([1.0, 2.0], [0, 0], [0, 1])]
-)
-def test_one_value_or_cluster_says_nothing_of_the_error(found: Estimate) -> None:
-    assert np.isnan([found.error, *found.interval(), found.p_above(), found.p_below()]).all()
-    assert "±" not in str(found)
 
 
 def test_equal_values_have_no_error() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 import yaml
 
@@ -12,7 +11,6 @@ from rankloop.core.errors import InvalidInput
 from rankloop.features.declarations import declaration
 from rankloop.integrations import metarank
 from rankloop.integrations.metarank import TYPES, imported
-from rankloop.service.control.foreign import raw_events
 
 # An example of our own in the shape of Metarank's documentation, with every type of feature that it has.
 CONFIG = """
@@ -90,17 +88,6 @@ def test_every_type_of_feature_gets_a_verdict_and_what_is_taken_can_be_declared(
     assert small.spec["features"] == [{"name": "price", "kind": "field", "of": "item.price"}]
 
 
-def test_spans_and_priors_are_taken_over() -> None:
-    (shop,) = imported(yaml.safe_load(CONFIG), model="shop")
-    found = {one["name"]: one for one in shop.spec["features"] if not isinstance(one, str)}
-    assert (found["ctr_7"]["window"], found["ctr_7"]["prior"], found["ctr_7"]["by"]) == ("7d", 20.0, ["item"])
-    assert (found["brand_ctr_36"]["window"], found["brand_ctr_36"]["by"]) == ("36h", ["item.brand"])
-    assert found["query_ctr_7"]["by"] == ["item", "query"]
-    assert (found["bought_7"]["of"], found["clicks"]["of"]) == ("rewards", "clicks")
-    assert (found["title"]["to"], found["title_bm25"]["to"]) == ("query", "request.wish")
-    assert found["seen_brand_category"]["window"] == "1d"
-
-
 @pytest.mark.parametrize(
     ("config", "words"),
     [
@@ -165,12 +152,3 @@ def test_a_documented_request_is_read() -> None:
 def test_documented_events_are_read(kind: str) -> None:
     event = metarank.event(EVENTS[kind])
     assert type(event).__name__.lower() == f"{kind}event"
-
-
-def test_bodies_hold_one_event_an_array_or_lines() -> None:
-    one = EVENTS["item"]
-    line = msgspec.json.encode(msgspec.json.decode(one))
-    assert raw_events(one) == [one]  # over several lines
-    assert raw_events(b"[" + one + b"," + one + b"]") == [one, one]
-    assert raw_events(line + b"\r\n" + line + b"\n\n") == [line + b"\r", line]
-    assert raw_events(b" ") == []

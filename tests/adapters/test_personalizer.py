@@ -59,15 +59,6 @@ def test_a_documented_request_is_read() -> None:
     assert [np.count_nonzero(row) for row in rows] == pytest.approx([4 * 8, 2 * 8, 4 * 8], abs=2)
 
 
-def test_context_alone_cannot_rank_but_its_crosses_can() -> None:
-    actions = [("a", [{"type": "news"}]), ("b", [{"type": "news"}])]
-    morning, evening = (crossed_rows([{"time": time}], actions, 2**16).dense() for time in ("morning", "evening"))
-    assert not (morning[0] == morning[1]).all()  # the id is a feature
-    assert not (morning[0] == evening[0]).all()
-    common = np.flatnonzero((morning > 0).all(axis=0) & (evening > 0).all(axis=0))
-    assert common.size == 1  # the type, uncrossed
-
-
 @given(JSON, st.lists(JSON, min_size=1, max_size=4))
 def test_any_json_becomes_rows(context: Any, features: list[Any]) -> None:
     items = [(f"a{i}", one) for i, one in enumerate(features)]

@@ -106,17 +106,6 @@ def test_a_second_click_is_impossible_for_a_cascade_and_costs_what_the_floor_say
     assert found.log_likelihood == pytest.approx((2 * np.log(0.5) + np.log(1e-6) + np.log(1 - 1e-6)) / 2)
 
 
-def test_items_may_be_numbers_and_unseen_ones_are_counted() -> None:
-    model = PositionBased().given(
-        Pairs.of(["7"] * 3, ["1", "2", "10"]), attraction_=[0.1, 0.2, 0.3], examination_=[1.0]
-    )
-    assert [model.click_probabilities("7", [d])[0] for d in (1, 10, 2, 99)] == pytest.approx([0.1, 0.2, 0.3, 0.2])
-    assert model.pairs.documents_of("7").tolist() == ["1", "10", "2"]
-    assert model.pairs.documents_of("8").tolist() == []
-    log = SessionLog.from_pages([Page("s", "7", [d], [0]) for d in (1, 2, 3)] + [Page("s", "8", [1], [0])])
-    assert model.score(log).unseen == 0.5
-
-
 # -- files ---------------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,16 +31,3 @@ def test_every_pair_is_found_and_no_other(known: list[tuple[str, str]], asked: l
     others = made(asked)
     names = zip(*(part.tolist() for part in others.names()), strict=True)
     assert pairs.numbers_of(others).tolist() == [numbers.get(pair, unknown) for pair in names]
-
-
-@given(PAIRS, st.integers(0, 2**32 - 1))
-def test_what_is_kept_keeps_its_names_and_comes_back_from_arrays(known: list[tuple[str, str]], seed: int) -> None:
-    pairs = made(known)
-    chosen = np.flatnonzero(np.random.default_rng(seed).random(len(pairs)) < 0.6)
-    kept = pairs.kept(chosen)
-    for before, after in zip(pairs.names(), kept.names(), strict=True):
-        assert after.tolist() == before[chosen].tolist()
-    assert set(kept.queries.tolist()) == set(kept.names()[0].tolist())
-    assert set(kept.documents.tolist()) == set(kept.names()[1].tolist())
-    again = Pairs.from_arrays(kept.arrays())
-    assert [part.tolist() for part in again.names()] == [part.tolist() for part in kept.names()]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rankloop.clicks import SessionLog
 from rankloop.clicks.readers import FORMATS, MALFORMED, NOT_SHOWN, read_log
-from rankloop.core.errors import DataError, InvalidParameter
+from rankloop.core.errors import DataError
 
 CLARA = "session\tquery\tdocs\tclicks\n1\tshoes\ta,b,c\t0,1,0\n1\thats\tb,d\t1,0\n2\tshoes\tc,a,b\t1,1,0\n"
 YANDEX = (
@@ -190,13 +190,6 @@ def test_files_that_are_no_logs_are_named(content: bytes, words: str, tmp_path: 
     with pytest.raises(DataError, match=words) as caught:
         read_log(path, skip_bad=True)
     assert str(path) in str(caught.value)
-
-
-def test_a_file_that_is_not_there_and_a_format_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="No such file"):
-        read_log(tmp_path / "nothing")
-    with pytest.raises(InvalidParameter, match="must be one of clara, yandex, jsonl"):
-        read_log(tmp_path / "nothing", "csv")
 
 
 def test_a_split_is_by_session_and_depends_on_names_and_seed_alone(tmp_path: Path) -> None:

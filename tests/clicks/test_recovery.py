@@ -166,19 +166,3 @@ def test_fits_repeat_bit_for_bit_and_forget_what_was_before() -> None:
         for key in kind.learned:
             assert getattr(once, key).tobytes() == getattr(again, key).tobytes()
         assert once.trace_.tobytes() == again.trace_.tobytes()
-
-
-@pytest.mark.parametrize("clicked", [0, 1])
-def test_logs_with_nothing_or_everything_clicked_can_be_fitted(clicked: int) -> None:
-    log = pages(40, np.random.default_rng(0), shortest=1)
-    log = log.with_clicks(np.full(log.shown.shape, clicked))
-    for name, kind in MODELS.items():
-        for options in ({}, {"prior": 0.0}):
-            if options and "prior" not in kind().options():
-                continue
-            model = kind(**options).fit(log)
-            found = model.score(log)
-            if name != "cm" or not clicked:  # a cascade has one click
-                assert found.log_likelihood > -3.0, name
-            for key in kind.learned:
-                assert np.isfinite(getattr(model, key)).all(), name

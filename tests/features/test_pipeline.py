@@ -114,15 +114,6 @@ def test_bm25_prefers_rare_words_and_short_texts() -> None:
     assert rows[:, 0] == pytest.approx([(idf[0] + idf[1]) * weights[0], idf[1] * weights[1], 0, 0])
 
 
-def test_time_of_day_is_a_point_on_a_circle() -> None:
-    rows, pipeline = made({"kind": "time", "of": "hour", "zone": "UTC"})
-    hour = NOW % DAY // 60 / 1440
-    assert pipeline.columns == ("x.sin", "x.cos")
-    assert rows[0] == pytest.approx([math.sin(2 * math.pi * hour), math.cos(2 * math.pi * hour)])
-    weekday, _ = made({"kind": "time", "of": "weekday", "zone": "Europe/Berlin"})
-    assert weekday[0] == pytest.approx([math.sin(2 * math.pi / 7), math.cos(2 * math.pi / 7)])  # a Tuesday
-
-
 COUNTING: list[str | dict[str, Any]] = [
     {"name": "clicks", "kind": "count", "by": "item", "log": False},
     {"name": "shown", "kind": "count", "of": "impressions", "by": "item", "window": "1d", "log": False},

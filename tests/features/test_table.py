@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankloop.core.errors import InvalidInput
-from rankloop.features.field_types import FieldType
 from rankloop.features.table import FIRST, Table
 
 NUMBERS = st.floats(-1e6, 1e6)
@@ -116,15 +115,6 @@ def test_a_value_of_another_kind_is_refused_and_nothing_of_the_item_is_taken() -
             table.upsert("a", {"fresh": 1.0, **values})
     assert "fresh" not in table.fields
     assert table.get("a") == {"price": 3.0, "when": 1772366400.0, "vector": [1.0, 2.0]}
-
-
-def test_declared_kinds_hold_from_the_first_value_on() -> None:
-    table = Table({"born": FieldType("timestamp"), "code": FieldType("string"), "where": FieldType("vector")})
-    table.upsert("a", {"born": 10, "code": "2026-03-01T12:00:00Z", "where": [1.0, 2.0, 3.0]})
-    assert table.get("a") == {"born": 10.0, "code": "2026-03-01T12:00:00Z", "where": [1.0, 2.0, 3.0]}
-    assert table.fields["where"] == FieldType("vector", 3)
-    with pytest.raises(InvalidInput, match="vectors of 3 numbers"):
-        table.upsert("b", {"where": [1.0]})
 
 
 def test_the_size_is_bounded() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rankloop.core.errors import DataError, InvalidInput, InvalidParameter
-from rankloop.logs import CandidateBuilder, LoggedImpression, LogReader, parse_line
+from rankloop.logs import LoggedImpression, LogReader, parse_line
 from tests.logged.logs import lists, rows_of, write_json_lines, write_parquet, write_tsv
 
 
@@ -96,24 +96,6 @@ def test_what_is_wrong_with_a_list_is_named(changed: Any, words: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         parse_line(json.dumps({**FINE, **changed}).encode())
     assert words in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        ([[float("nan")], [0.2]], "nan"),
-        ([["much"], [0.2]], "not a table of numbers"),
-        ([[0.1, 0.2], [0.2]], "item 'a' has 2 features, not 1"),
-        ([{"f": 1.0}, {"g": 1.0}], "lacks feature 'f' and has unknown feature 'g'"),
-        (None, "no features"),
-    ],
-)
-def test_features_that_do_not_fit_are_named(rows: Any, words: str) -> None:
-    features = CandidateBuilder(["f"])
-    with pytest.raises(InvalidInput) as caught:
-        features.candidates(LoggedImpression("q", ["a", "b"], rows, [0.0, 0.0]))
-    assert words in str(caught.value)
-    assert features.candidates(LoggedImpression("q", ["a", "b"], [[3.0], [1.0]], [0.0, 0.0])).features is not None
 
 
 def test_malformed_lines_are_named_and_counted_or_end_it(tmp_path: Path) -> None:
