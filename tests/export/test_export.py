@@ -81,27 +81,6 @@ def test_engines_order_as_we_do(engine: Engine, spec: str) -> None:
         assert (np.diff(ours[order]) <= 6e-6 * size).all()
 
 
-@pytest.mark.parametrize("engine", ["elasticsearch", "solr"])
-def test_without_normalisation_weights_go_as_they_are(engine: Engine) -> None:
-    learner = made("pdgd?rate=0.5")
-    for t in range(20):
-        rng = np.random.default_rng(t)
-        shown = learner.rank(Candidates("q", features=rng.random((6, 5))), 4, rng)
-        learner.learn(shown, Feedback.clicks(shown.features[:, 0] > 0.5), rng)
-    found = export(learner, NAMES, engine, name="shop-v3", normalisation="none")
-    assert b"norm" not in found.body
-    rows = np.random.default_rng(1).random((8, 5)).astype(np.float32).astype(np.float64)
-    np.testing.assert_allclose(scored(engine, found, rows), rows @ learner.theta_, atol=1e-5)
-
-
-def test_a_feature_that_never_differed_has_weight_0_and_no_normalizer() -> None:
-    found = export(taught(standardized(made("pairrank"))), NAMES, "solr", name="shop-v3")
-    model = json.loads(found.body)
-    assert model["params"]["weights"]["always 1"] == 0.0
-    assert model["features"][-1] == {"name": "always 1"}
-    assert any("never varied" in note and "always 1" in note for note in found.notes)
-
-
 def test_an_engine_does_not_apply_the_baseline_and_a_note_has_its_weight() -> None:
     learner = taught(standardized(made("pairrank?init=base")))
     found = export(learner, NAMES, "elasticsearch", name="shop-v3")
@@ -128,13 +107,6 @@ def test_what_cannot_be_said_is_refused_with_the_remedy() -> None:
         export(scaled_within, ["a", "a"], "json", name="shop-v3")
     with pytest.raises(InvalidParameter, match="must be one of elasticsearch, opensearch"):
         export(scaled_within, NAMES, "vespa", name="shop-v3")  # type: ignore[arg-type]
-
-
-def test_a_memory_of_queries_stays_here_and_that_is_told() -> None:
-    learner = taught(standardized(made("hybrid")))
-    found = export(learner, NAMES, "json", name="shop-v3")
-    assert any("memory of single queries" in note for note in found.notes)
-    assert json.loads(found.body)["notes"] == found.notes
 
 
 # -- our own JSON, and ONNX ----------------------------------------------------------------------------------------
@@ -206,18 +178,6 @@ def test_networks_as_onnx(spec: str) -> None:
         rows = some_rows(seed, n)
         ours = score_of(learner, Candidates("never came", features=rows))
         np.testing.assert_allclose(run_onnx(found, rows), ours, atol=1e-6 * max(1.0, np.abs(ours).max()))
-
-
-def test_a_network_that_counts_is_in_the_graph() -> None:
-    """The gate is opened by hand: with so few lists it would stay shut, and the line alone would be compared."""
-    learner = taught(made("olranknet?width=8"), 30, scale=True)
-    learner.gains_[0, -1] = 1e6
-    assert learner.strange_gate > 0
-    found, rows = export(learner, NAMES, "onnx", name="shop-v3"), some_rows(5, 12)
-    ours = score_of(learner, scaled(Candidates("never came", features=rows)))
-    line = scaled(Candidates("never came", features=rows)).features @ learner.line_weights
-    np.testing.assert_allclose(run_onnx(found, rows), ours, atol=1e-6)
-    assert np.abs(ours - line).max() > 1e-4
 
 
 def test_networks_of_your_own_and_a_missing_library_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
