@@ -19,7 +19,7 @@ from benchmarks.common import machine, print_rows
 from benchmarks.shop import TWIN, Deployment, Negated, Sorted, shop_spec, taught
 from rankloop.core.learner import Learner
 from rankloop.learners.pairwise.pairrank import PairRank
-from rankloop.service.ranking.model import Model
+from rankloop.service.ranking.model import PublishedModel
 from rankloop.service.serving.live_ranker import LiveRanker
 from rankloop.service.storage.experiments import Tally, guardrail_request
 from rankloop.service.storage.rankers import Ranker
@@ -152,7 +152,7 @@ def compare(name: str, mixing: str, seed: int, lists: int | None = None) -> Comp
     better, rival = _pair(name)
     deployment = Deployment(better, shop_spec("full"), 2_000_000 + seed, learns=False)
     other = Ranker("rival", deployment.spec, 0.0, 0, 0, 0, True, None)
-    deployment.rankers["rival"] = LiveRanker(other, Model(rival, deployment.spec, 0, 0))
+    deployment.rankers["rival"] = LiveRanker(other, PublishedModel(rival, deployment.spec, 0, 0))
     deployment.rankers["rival"].compiled = True
     deployment.try_out("experiment", ExperimentRequest("rival", 1.0, mixing, "full", ALPHA))  # type: ignore[arg-type]
     tally, size, pilot = deployment.tally, lists or PILOT, None

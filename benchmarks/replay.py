@@ -91,7 +91,7 @@ def write_store(url: str, lists: int, n: int, d: int, k: int, learner: str) -> D
     row = database.read(lambda c: rankers.get_ranker(c, "shop"))
     assert row is not None
     fold = Fold(row, models.make_learner(spec), 0)
-    model = models.Model(fold.learner, spec, row.generation, 0)
+    model = models.PublishedModel(fold.learner, spec, row.generation, 0)
     rng, theta = np.random.default_rng(0), examination(k)
     shop = Shop.of(rng, 200, n, d)
     kinds = {learner: "clicks"}

@@ -22,7 +22,7 @@ from rankloop.learners.baselines.base_order import BaseOrder
 from rankloop.learners.pairwise.pairrank import PairRank
 from rankloop.service.observability.metrics import Metrics
 from rankloop.service.ranking.exposure import choose
-from rankloop.service.ranking.model import Model
+from rankloop.service.ranking.model import PublishedModel
 from rankloop.service.serving.experiments import LiveExperiment, RankerExperiments, prepare
 from rankloop.service.serving.live_ranker import LiveRanker, PendingRanking
 from rankloop.service.serving.schema import RankCall
@@ -115,7 +115,7 @@ class Deployment:
 
     def __init__(self, learner: Learner, spec: Spec, seed: int, learns: bool = True) -> None:
         self.spec, self.row = spec, Ranker("shop", spec, 0.0, 0, 0, 0, True, None)
-        self.model = Model(learner, spec, 0, 0)
+        self.model = PublishedModel(learner, spec, 0, 0)
         self.live = LiveRanker(self.row, self.model)
         highest = _data()[0].highest_grade
         self.users = [open_user(f"{user}?stop_requires_click=false", highest) for user in USERS]

@@ -17,7 +17,7 @@ from litestar.testing import TestClient
 
 from rankloop.core.registry import learner_class
 from rankloop.service.api.app import create_served
-from rankloop.service.ranking.model import Model
+from rankloop.service.ranking.model import PublishedModel
 from rankloop.service.serving.engine import Engine
 from rankloop.service.serving.live_ranker import LiveRanker
 from rankloop.service.settings import Settings
@@ -140,7 +140,7 @@ class Service:
         return found.state
 
 
-def model_of(live: LiveRanker) -> Model:
+def model_of(live: LiveRanker) -> PublishedModel:
     """The model that was published last."""
     assert live.model is not None, live.load_error
     return live.model

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rankloop.core import codec
 from rankloop.core.types import Array, Feedback
 from rankloop.service.ranking.exposure import Interleaving
-from rankloop.service.ranking.model import Model, Ranked, make_learner
+from rankloop.service.ranking.model import PublishedModel, Ranked, make_learner
 from rankloop.service.ranking.placement import SLOTS, PlacementConstraints, feedback_without_pins
 from rankloop.service.serving.schema import Schema
 from rankloop.wire.basics import Quota
@@ -29,12 +29,12 @@ Body = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def models() -> dict[str, Model]:
+def models() -> dict[str, PublishedModel]:
     """Learners that know something already."""
     found = {}
     for name in ("pdgd", "pairrank", "bubblerank", "dbgd"):
         spec = Spec(learner=name, features=names(WIDTH), exposure="full", normalisation="none")
-        model = Model(make_learner(spec), spec, 0, 0)
+        model = PublishedModel(make_learner(spec), spec, 0, 0)
         for t in range(10):
             call = Schema(spec).read(columns(np.eye(6, WIDTH), ids=list("abcdef"), query="q"))
             ranked = model.rank(Schema(spec).candidates(call), 4, t, spec, None)
@@ -99,7 +99,7 @@ def check(request: RankColumns, found: list[Any], relaxed: tuple[str, ...]) -> N
 
 
 def lists(
-    model: Model, request: RankColumns, s: int, seed: int
+    model: PublishedModel, request: RankColumns, s: int, seed: int
 ) -> list[tuple[str, PlacementConstraints | None, Ranked]]:
     """The request's lists in every exposure, mixed ones, and the caller's own order."""
     found: list[tuple[str, PlacementConstraints | None, Ranked]] = []
@@ -131,7 +131,7 @@ def _fields(spec: Spec) -> Body:
 @pytest.mark.parametrize("name", ["pdgd", "pairrank", "bubblerank", "dbgd"])
 @given(request=requests(), s=st.integers(0, 5), seed=st.integers(0, 1000))
 def test_placement_rules_hold_in_every_ranking(
-    models: dict[str, Model], name: str, request: RankColumns, s: int, seed: int
+    models: dict[str, PublishedModel], name: str, request: RankColumns, s: int, seed: int
 ) -> None:
     for how, frame, ranked in lists(models[name], request, s, seed):
         choice = ranked.choice
@@ -153,7 +153,7 @@ def test_placement_rules_hold_in_every_ranking(
             assert "log_propensity" in stored.memo
 
 
-def test_pins_do_not_change_the_propensity(models: dict[str, Model]) -> None:
+def test_pins_do_not_change_the_propensity(models: dict[str, PublishedModel]) -> None:
     """The probability that is stored is that of the others' draw, exactly."""
     model = models["pdgd"]
     request = columns(np.eye(4, WIDTH), ids=list("abcd"), k=3, pinned={"c": 2})
@@ -247,7 +247,7 @@ def test_rules_hold_in_every_kind_of_fallback(service: Service, monkeypatch: pyt
         raise RuntimeError("no")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Model, "rank", fails)
+        patched.setattr(PublishedModel, "rank", fails)
         assert ranked()["reason"] == "error"
     with monkeypatch.context() as patched:
         patched.setattr(service.engine.writer, "impression", _never)

@@ -9,7 +9,7 @@ import pytest
 
 from rankloop.core import codec
 from rankloop.core.types import Array, Candidates, Feedback
-from rankloop.service.ranking.model import Model, make_learner
+from rankloop.service.ranking.model import PublishedModel, make_learner
 from rankloop.service.ranking.placement import feedback_without_pins
 from rankloop.service.serving.schema import Schema
 from rankloop.wire.basics import Quota
@@ -47,7 +47,7 @@ def taught(name: str, seed: int, pins: str = "none", quotas: bool = False) -> An
     """
     spec = Spec(learner=name, features=NAMES, exposure="full", normalisation="none", seed=seed)
     schema = Schema(spec)
-    model = Model(make_learner(spec), spec, 0, 0)
+    model = PublishedModel(make_learner(spec), spec, 0, 0)
     places = np.array([2, 4, 5, 6]) if pins == "gone" else np.arange(1, K + 1)
     for t in range(ROUNDS):
         rng = np.random.default_rng([seed, t])
@@ -95,7 +95,7 @@ def test_a_pinned_item_gets_no_credit() -> None:
     """Sponsored items always stand at the top, and are clicked there: the learner does not come to like them."""
     spec = Spec(learner="pdgd", features=[*NAMES, "sponsored"], exposure="full", normalisation="none")
     schema, learner = Schema(spec), make_learner(spec)
-    model = Model(learner, spec, 0, 0)
+    model = PublishedModel(learner, spec, 0, 0)
     for t in range(200):
         rng = np.random.default_rng([7, t])
         rows = np.column_stack([rng.random((N, WIDTH)), np.arange(N) == 0])

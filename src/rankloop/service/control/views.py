@@ -17,7 +17,7 @@ from rankloop.core.errors import InvalidInput
 from rankloop.core.types import Impression
 from rankloop.service.errors import Conflict, UnknownRanker
 from rankloop.service.ranking import movement as movements
-from rankloop.service.ranking.model import BASELINE, Model, weights_of
+from rankloop.service.ranking.model import BASELINE, PublishedModel, weights_of
 from rankloop.service.ranking.placement import SLOTS
 from rankloop.service.serving.engine import Engine
 from rankloop.service.serving.live_ranker import LiveRanker
@@ -207,7 +207,7 @@ def movement(engine: Engine, name: str, limit: int) -> Movement:
     return movements.movement(name, serving, bodies, _model(live, live.model))
 
 
-def _model(live: LiveRanker, model: Model | None) -> Model:
+def _model(live: LiveRanker, model: PublishedModel | None) -> PublishedModel:
     if model is None:
         raise Conflict(f"ranker {live.row.name!r} has no model: {live.load_error or 'its state is being loaded'}")
     return model

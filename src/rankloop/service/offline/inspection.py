@@ -115,7 +115,7 @@ def _read(connection: Connection, row: rankers.Ranker) -> Inspection:
     )
 
 
-def _movement(connection: Connection, row: rankers.Ranker, model: models.Model) -> dict[str, Any]:
+def _movement(connection: Connection, row: rankers.Ranker, model: models.PublishedModel) -> dict[str, Any]:
     bodies = impressions.latest_bodies(connection, row.name, row.epoch, movement.LATEST)
     found: dict[str, Any] = msgspec.to_builtins(movement.movement(row.name, model, bodies, model))
     return found

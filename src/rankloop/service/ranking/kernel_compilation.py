@@ -18,7 +18,7 @@ from rankloop.kernels.ranking import constrained_order
 from rankloop.kernels.scaling import minmax_queries
 from rankloop.service.ranking.exposure import Interleaving
 from rankloop.service.ranking.feature_spec import is_sparse, width_of
-from rankloop.service.ranking.model import Model, make_learner
+from rankloop.service.ranking.model import PublishedModel, make_learner
 from rankloop.service.storage.rankers import Ranker
 from rankloop.wire.rankers import Spec
 
@@ -94,7 +94,7 @@ def compile_kernels(spec: Spec) -> None:
     n = min(spec.k, 20) + spec.displacement % 20 + 2
     for exposure in ("full", "bounded", "shadow"):
         tried = msgspec.structs.replace(spec, exposure=exposure, timeout_ms=60_000.0)
-        model = Model(make_learner(tried), tried, 0, 0)
+        model = PublishedModel(make_learner(tried), tried, 0, 0)
         for t in range(ROUNDS):
             rows: Any = None
             if sparse:

@@ -47,7 +47,7 @@ class Ranked(NamedTuple):
     chances: dict[str, float | None] | None = None  # the probability that each candidate is first, if requested
 
 
-class Model:
+class PublishedModel:
     """A published learner, which does not learn: the live model after `learned` outcomes, or a kept version.
 
     The learner that learns is another object (`training.fold`), which publishes copies. Only a learner that is
@@ -300,6 +300,6 @@ def load_model(
     name: str,
     version: int | None = None,
     changes: Sequence[RecordedChange] = (),
-) -> Model:
+) -> PublishedModel:
     """The live model, or a kept version, from stored bytes."""
-    return Model(load_learner(spec, state, name, changes), spec, generation, learned, version)
+    return PublishedModel(load_learner(spec, state, name, changes), spec, generation, learned, version)

@@ -14,7 +14,7 @@ from rankloop.core.learner import Learner
 from rankloop.core.types import Array, Candidates, Impression, taken
 from rankloop.service.observability.metrics import Metrics
 from rankloop.service.ranking.exposure import best_order
-from rankloop.service.ranking.model import Model, score_terms
+from rankloop.service.ranking.model import PublishedModel, score_terms
 from rankloop.wire.monitoring import DriftNoticed, Memory, Movement
 
 LATEST = 100  # rankings, unless another number is requested
@@ -32,7 +32,7 @@ class _Moved(NamedTuple):
     remembered: bool  # whether the memory of the query contributes
 
 
-def movement(ranker: str, model: Model, bodies: Sequence[bytes], live: Model) -> Movement:
+def movement(ranker: str, model: PublishedModel, bodies: Sequence[bytes], live: PublishedModel) -> Movement:
     """Means over stored rankings, and the drift that the `live` model has noticed. Rankings that the model cannot order
     are left out. The lock is held for one ranking at a time."""
     found = [moved for body in bodies if (moved := _moved(model, codec.load_impression(body))) is not None]
@@ -75,7 +75,7 @@ def _drift(learner: Learner) -> DriftNoticed | None:
     return DriftNoticed(drift.alarms, drift.latest.tolist(), drift.since, drift.lists)
 
 
-def _moved(model: Model, impression: Impression) -> _Moved | None:
+def _moved(model: PublishedModel, impression: Impression) -> _Moved | None:
     with model.locked() as learner:
         try:
             best, remembered = _best_slots(learner, impression)

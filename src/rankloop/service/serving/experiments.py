@@ -14,7 +14,7 @@ from rankloop.core.types import Array
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.observability.metrics import Metrics
 from rankloop.service.ranking.exposure import Interleaving
-from rankloop.service.ranking.model import Model
+from rankloop.service.ranking.model import PublishedModel
 from rankloop.service.serving.live_ranker import LiveRanker, PendingRanking
 from rankloop.service.storage.experiments import Experiment
 from rankloop.service.storage.rankers import Ranker
@@ -38,7 +38,7 @@ class Assignment(NamedTuple):
 class LiveExperiment(HangCounter):
     """One experiment or guardrail in a process that ranks."""
 
-    def __init__(self, row: Experiment, exposure: Exposure, version: Model | None) -> None:
+    def __init__(self, row: Experiment, exposure: Exposure, version: PublishedModel | None) -> None:
         super().__init__()
         self.row, self.exposure, self.version = row, exposure, version
         self.probabilistic = row.terms.mixing == "probabilistic"
@@ -106,7 +106,10 @@ class RankerExperiments:
 
 
 def open_experiments(
-    before: RankerExperiments | None, row: Ranker, found: Sequence[Experiment], load: Callable[[int], Model | None]
+    before: RankerExperiments | None,
+    row: Ranker,
+    found: Sequence[Experiment],
+    load: Callable[[int], PublishedModel | None],
 ) -> tuple[RankerExperiments | None, bool]:
     """The running experiments of a ranker with the versions they need, and whether a version is not loaded yet.
 

@@ -16,7 +16,7 @@ from msgspec import UNSET
 from rankloop.core import codec, registry
 from rankloop.core.types import Candidates, SparseRows
 from rankloop.service.ranking.exposure import Choice, Interleaving, baseline_choice
-from rankloop.service.ranking.model import Model, Ranked
+from rankloop.service.ranking.model import PublishedModel, Ranked
 from rankloop.service.ranking.placement import PlacementConstraints
 from rankloop.service.serving.schema import RankCall, Schema
 from rankloop.service.storage.ids import new_id
@@ -77,11 +77,11 @@ class LiveRanker(HangCounter):
     another learner makes a new one. Its states are loaded by one thread, `loader`.
     """
 
-    def __init__(self, row: Ranker, model: Model | None = None) -> None:
+    def __init__(self, row: Ranker, model: PublishedModel | None = None) -> None:
         super().__init__()
         self.row, self.model = row, model
-        self.pinned: Model | None = None  # the promoted version, if one is
-        self.previous: Model | None = None  # ranks until what the row asks for has been loaded
+        self.pinned: PublishedModel | None = None  # the promoted version, if one is
+        self.previous: PublishedModel | None = None  # ranks until what the row asks for has been loaded
         self.errors: dict[str, str] = {}  # why the last attempt to load the live state ("live") or a version failed
         self.failures = 0  # consecutive attempts to load that failed
         self.retry_at = 0.0  # monotonic: nothing is loaded before
@@ -110,14 +110,14 @@ class LiveRanker(HangCounter):
         return bool(spec.pinned or spec.excluded or spec.quotas)
 
     @property
-    def wanted(self) -> Model | None:
+    def wanted(self) -> PublishedModel | None:
         """The model that the row asks for, the live one or the promoted version; None if it is not loaded."""
         if self.row.serving is None:
             return self.model
         return self.pinned if self.pinned is not None and self.pinned.version == self.row.serving else None
 
     @property
-    def serving(self) -> Model | None:
+    def serving(self) -> PublishedModel | None:
         """The model that ranks: the one that the row asks for or, while that is loaded, the one before it. None: the
         baseline ranking is shown."""
         return self.wanted or self.previous
@@ -150,7 +150,7 @@ class LiveRanker(HangCounter):
             return f"the baseline ranking is shown: {why or 'its state has not been loaded yet'}"
         return None if why is None else f"{serving.label} ranks meanwhile: {why}"
 
-    def publish(self, model: Model) -> None:
+    def publish(self, model: PublishedModel) -> None:
         """Rank with this live model from now on, unless a newer one is published already."""
         with self._publishing:
             if self.model is None or self.model.learned <= model.learned:

@@ -14,7 +14,7 @@ from rankloop.core.errors import InvalidInput, RankloopError
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking.feature_spec import declarations, has_counters
-from rankloop.service.ranking.model import Model
+from rankloop.service.ranking.model import PublishedModel
 from rankloop.service.serving.catalog_cache import CatalogCache
 from rankloop.service.serving.counter_cache import CounterCache
 from rankloop.service.serving.experiments import RankerExperiments, open_experiments
@@ -222,7 +222,7 @@ class LiveRankers(dict[str, LiveRanker]):
         return live.model is not None and live.wanted is not None and live.row.name not in self._unopened
 
     def _open_experiments(
-        self, live: LiveRanker, running: Sequence[experiments.Experiment], load: Callable[[int], Model | None]
+        self, live: LiveRanker, running: Sequence[experiments.Experiment], load: Callable[[int], PublishedModel | None]
     ) -> None:
         row, name = live.row, live.row.name
         found, incomplete = open_experiments(self.experiments.get(name), row, running, load)
@@ -296,7 +296,7 @@ class LiveRankers(dict[str, LiveRanker]):
         self._open_experiments(live, running, lambda version: self._version(live.row, version)[0])
         return 0
 
-    def _version(self, row: rankers.Ranker, version: int) -> tuple[Model, int]:
+    def _version(self, row: rankers.Ranker, version: int) -> tuple[PublishedModel, int]:
         """A kept version, and its size in bytes."""
         found, changes = self._read(
             lambda c: (snapshots.version_state(c, row.name, version), lineage.spec_changes(c, row.name))
@@ -371,7 +371,7 @@ class LiveRankers(dict[str, LiveRanker]):
             self._process.metrics.count("model_load_errors_total", ranker=news.name)
             logger.warning("ranker %s: what was learned cannot be used: %s", news.name, error)
             return True
-        live.publish(Model(learner, live.row.spec, news.generation, news.learned))
+        live.publish(PublishedModel(learner, live.row.spec, news.generation, news.learned))
         live.errors.pop("live", None)
         return True
 
