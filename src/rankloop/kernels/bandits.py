@@ -56,7 +56,7 @@ def misordered_above(attraction: Array, base: Array, k: int) -> int:
 @jit
 def charge(attraction: Array, shown: Array, missed: float, most: int, account: Array) -> None:
     """Add a shown list to `account`, in place: the clicks that it is expected to miss, and 1 to UNSAFE if more than
-    `most` of its pairs stand the wrong way round (`most` < 0: nobody looks)."""
+    `most` of its pairs are in the wrong order (`most` < 0: not counted)."""
     account[REGRET] += missed
     if most >= 0 and misordered(attraction, shown) > most:
         account[UNSAFE] += 1.0

@@ -198,8 +198,8 @@ def part(
     variant: int,
     log_horizon: float,
 ) -> None:
-    """Look at the batch at `first`, in place: part it where its items are better above than below for sure, drop those
-    that are not among the best for sure, or go to the next stage. Items that were not there go to the lower part."""
+    """Look at the batch at `first`, in place: split it where the items above are known to be better, drop those that
+    are known not to be among the best, or go to the next stage. Absent items go to the lower part."""
     members = np.empty(numbers.size, np.int64)
     c = 0
     for i in numbers:
@@ -216,7 +216,7 @@ def part(
     best = np.argsort(-lower, kind="mergesort")
     positions = span[members[0]]
     dropped = 0
-    cut = positions if c > positions else 0  # whoever cannot reach the last position's bound has no chance to be shown
+    cut = positions if c > positions else 0  # items that cannot reach the last position's bound are dropped
     parts = np.zeros(c, np.int64)  # how many cuts are above each of `best`
     cuts = 0
     if variant == MERGE and cut:

@@ -26,7 +26,7 @@ def bar_of(fixed: float, growth: float, t: int) -> float:
 
 @jit
 def ahead(s: Array, n: Array, i: int, j: int, bar: float) -> bool:
-    """Whether i is better than j for sure: s(i, j) > 2 √(n(i, j) log(1/δ))."""
+    """Whether i is known to be better than j: s(i, j) > 2 √(n(i, j) log(1/δ))."""
     if i < 0 or j < 0:
         return False
     if i < j:
@@ -41,7 +41,7 @@ def ahead(s: Array, n: Array, i: int, j: int, bar: float) -> bool:
 @jit
 def contenders(base: Array, k: int, s: Array, n: Array, bar: float) -> int:
     """How many items below the k positions of `base` are not decided against: the item at the last position is not
-    better than they are for sure."""
+    known to be better."""
     found = 0
     for q in range(k, base.size):
         if not ahead(s, n, base[k - 1], base[q], bar):
@@ -69,10 +69,10 @@ def tosses(m: int, k: int) -> int:
 @jit
 def randomise(base: Array, k: int, s: Array, n: Array, bar: float, coins: Array, flags: Array) -> tuple[int, int]:
     """Write into `flags` (k,) what becomes of the items at p and p + 1 of a base list (m,): 0, KEPT or SWAPPED. The
-    parity is returned, and the place in `base` of the item that makes a pair with the last one shown, -1: nobody does.
+    parity is returned, and the place in `base` of the item that makes a pair with the last one shown, -1: none does.
 
-    Every second pair takes part, from the parity on, unless the upper item is better for sure. Below the last position
-    stands a random contender. `coins` (tosses,) are uniform numbers.
+    Every second pair takes part, from the parity on, unless the upper item is known to be better. Below the last
+    position is a random contender. `coins` (tosses,) are uniform numbers.
     """
     parity, outside = 0 if coins[0] < 0.5 else 1, -1
     for p in range(k):
@@ -163,7 +163,7 @@ def count(listed: Array, flags: Array, parity: int, clicks: Array, s: Array, n: 
 
 @jit
 def improve(base: Array, places: Array, s: Array, n: Array, bar: float) -> int:
-    """One pass down the base list, in place: neighbours change places where the lower one is better for sure.
+    """One pass down the base list, in place: neighbors change places where the lower one is known to be better.
 
     Only the items at `places`, ascending, take part: who stands between two of them was not there and stays where it
     is. How many changed places.

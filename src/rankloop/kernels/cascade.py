@@ -40,7 +40,7 @@ def observed(clicks: Array, last: bool, seen: int) -> int:
 
 @jit
 def count(numbers: Array, clicks: Array, shows: Array, wins: Array) -> None:
-    """Count the observed items `numbers` (e,), top first, and the clicks on them, in place; -1 is nobody."""
+    """Count the observed items `numbers` (e,), top first, and the clicks on them, in place; -1 is unknown."""
     for p in range(numbers.size):
         if numbers[p] >= 0:
             shows[numbers[p]] += 1
@@ -111,7 +111,7 @@ def rise(shows: int, wins: int, highest: float) -> float:
 def parted(order: Array, bounds: Array, rises: Array, since: Array, budget: float) -> bool:
     """Whether items stand in the order of their bounds at `budget`, though those are `bounds` at earlier ones `since`.
 
-    Each bound lies between what it was and its tangent; where these stretches do not meet, nobody can have passed.
+    Each bound lies between what it was and its tangent; if these do not overlap, the order is the same.
     """
     for p in range(1, order.size):
         i = order[p]

@@ -25,9 +25,9 @@ def react_pages(user: ClickParameters, shown: Array, lengths: Array, coins: Arra
 def score_pages(
     user: ClickParameters, shown: Array, lengths: Array, clicks: Array, floor: float
 ) -> tuple[Array, Array, Array, float, int]:
-    """How well a model foresees a log: pages, bits and conditional bits by rank (K,), log-likelihood, impossible pages.
+    """How well a model predicts a log: pages, bits and conditional bits by rank (K,), log-likelihood, impossible pages.
 
-    Bits are the sums of -log2 of the probability given to what happened at the rank: first as foreseen before the page
+    Bits are the sums of -log2 of the probability given to what happened at the rank: first as predicted before the page
     was shown, then given the clicks above. Probabilities are kept `floor` away from 0 and 1; a page that the model
     holds for impossible is counted, and costs what the floor says.
     """
@@ -62,7 +62,7 @@ def _within(chance: float, floor: float) -> float:
 @jit
 def shown_and_clicked(shown: Array, lengths: Array, clicks: Array, until: int, pairs: int) -> tuple[Array, Array]:
     """(P,) how often each pair was read and clicked, for readers who stop at their first click (`until` 1), at their
-    last one (2) or never (0). Who clicks nothing reads everything; a click below the stop does not count.
+    last one (2) or never (0). Without a click everything was read; a click below the stop does not count.
     """
     read, clicked = np.zeros(pairs), np.zeros(pairs)
     for i in range(lengths.size):
@@ -159,7 +159,7 @@ def chain_counts(
 ) -> float:
     """One expectation step of the models that read from the top; the log-likelihood.
 
-    A reader clicks with `attraction` of the pair (P,). Who clicked is satisfied with `satisfaction` of the pair, or
+    A reader clicks with `attraction` of the pair (P,). Clicks satisfy with `satisfaction` of the pair, or
     of the rank where `by_rank`. The next rank is then read with stay[SATISFIED], stay[UNSATISFIED] or, after no click,
     stay[SKIPPED].
 

@@ -86,14 +86,14 @@ def team_draft(rankings: Array, coins: Array, k: int) -> tuple[Array, Array]:
 
 @jit
 def two_team_draft(first: Array, second: Array, coins: Array, n: int, displacement: int, k: int) -> tuple[Array, Array]:
-    """(k,) a list mixed of the heads of two rankings, and (k,) who put each document there: 1, -1, or 0 for nobody.
+    """(k,) a list mixed of the heads of two rankings, and (k,) who put each document there: 1, -1, or 0 for neither.
 
-    Where both want the same document next, it is shown for nobody. Else each shows the one it wants, in the order of a
+    Where both want the same document next, it counts for neither. Else each shows the one it wants, in the order of a
     coin. What is shown after such a round does not depend on its coin: coins swap neighbours and nothing else, so
     clicks that do not look at documents favour no side. `first` and `second` hold k positions or more of a list of n.
 
     No document stands more than `displacement` below its position if none does in either ranking: one that a round
-    would carry past that is shown now, for nobody. None comes too high, for each side shows a document only after all
+    would carry past that is shown now, for neither. None comes too high, for each side shows a document only after all
     that it has above it. Against the list's own order (second = 0, 1, 2 …) no document is ever shown that way.
     """
     shown = np.zeros(n, np.bool_)
@@ -263,7 +263,7 @@ def win_and_loss(posterior: Array, clicks: Array, against: int) -> Array:
         for r in range(R):
             found[0, r] += law[m + 1 + x, r]
             found[1, r] += law[m + 1 - x, r]
-    found[:, against] = 0.0  # nobody beats himself
+    found[:, against] = 0.0  # no ranker beats itself
     return found
 
 

@@ -226,7 +226,7 @@ def kendall_regret(grades: Array, order: Array) -> int:
     """How many pairs a list has in the wrong order: the Kendall tau distance between it and the nearest ideal order.
 
     `grades` (n,) are those of all candidates, `order` (k,) the positions shown. A document stands above all that are
-    shown below it and all that are not shown; of those not shown nobody knows the order, so they do not count among
+    shown below it and all that are not shown; the order of those not shown is unknown, so they do not count among
     themselves. Nor do equal grades.
     """
     wrong = 0

@@ -24,7 +24,7 @@ def linear_scores(features: Array, theta: Array) -> Array:
 def with_places(features: Array, places: Array) -> Array:
     """(n, d + 1) the rows, and behind them what the base order says of each: -log(1 + place).
 
-    Two documents differ by the logarithm of the ratio of their places, so that the upper end of a list is told apart
+    Two documents differ by the logarithm of the ratio of their places, so that the upper end of a list is distinguished
     and the lower hardly is, and by the same whether the list is long or short.
     """
     n, d = features.shape

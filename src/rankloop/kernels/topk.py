@@ -138,7 +138,7 @@ def adopted(features: Array, theta: Array, order: Array, rule: Rule) -> tuple[Ar
     """What `display` says beside the order, of a list that someone else chose: graded documents count once each.
 
     The known part is that of the graded documents alone, so that the others are not taken for worthless; smoothdcg's
-    softmax is over all candidates, whoever is graded.
+    softmax is over all candidates, whichever are graded.
     """
     scores = linear_scores(features, theta)
     graded = order[: min(rule.top, order.size)]

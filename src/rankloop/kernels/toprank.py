@@ -38,8 +38,8 @@ def beats(s: Array, n: Array, i: int, j: int, bar: float) -> bool:
 
 @jit
 def blocks(s: Array, n: Array, numbers: Array, bar: float, block: Array) -> None:
-    """Write the block of each of the items `numbers` (c,) into `block` (c,), 0 on top: those whom nobody beats, then
-    those whom nobody of the rest beats, and so on. Where each of the rest is beaten in turn, they are one block."""
+    """Write the block of each of the items `numbers` (c,) into `block` (c,), 0 on top: those that no item beats, then
+    those that none of the rest beats, and so on. Where each of the rest is beaten in turn, they are one block."""
     c = numbers.size
     above = np.zeros((c, c), np.bool_)
     beaten = np.zeros(c, np.int64)
@@ -84,7 +84,7 @@ def shuffled(block: Array, coins: Array, order: Array) -> None:
 @jit
 def update(s: Array, n: Array, numbers: Array, block: Array, clicks: Array, bar: float) -> bool:
     """Take in the clicks (k,) on a list; `numbers` (c,) are its items, then those that shared its last block but had no
-    position, which nobody clicked; `block` (c,) is where they stood. In place; whether a pair was settled.
+    position, so they were not clicked; `block` (c,) is where they stood. In place; whether a pair was settled.
 
     A pair that is settled changes no more: the two never share a block again, but feedback may come late.
     """
