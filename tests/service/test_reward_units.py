@@ -20,9 +20,7 @@ from rankloop.service.maintenance.archive.parquet import KEY
 from rankloop.service.offline.replay import open_store, rebuild
 from rankloop.service.storage import events as stored_events
 from rankloop.service.storage import joining, retention, snapshots
-from rankloop.service.storage.experiments import Tally
 from rankloop.service.storage.rewards import LARGEST, PARTS, QUANTILE, RewardSketch
-from rankloop.service.training import evidence
 from tests.service.app_fixtures import Service, fine, items, names, refused, service, shown, until
 from tests.service.experimenting import counted, refuse, start
 from tests.service.stores import Store, ev, statuses, store
@@ -255,14 +253,6 @@ def _credit(service: Service, impression: str) -> list[float]:
         return connection.row("SELECT credit FROM impressions WHERE id = ?", impression)[0]
 
     return msgspec.json.decode(service.engine.database.read(read), type=list[float])
-
-
-def test_a_tally_of_clicks_is_as_it_was() -> None:
-    """Experiments that run while the store is upgraded go on."""
-    old = msgspec.json.encode({"lists": 1, "wins": 1, "losses": 0})
-    tally = msgspec.json.decode(old, type=Tally)
-    assert tally.scale is None
-    assert evidence.fold(tally, [], 0.05, False) == 0
 
 
 # -- estimates and exports -----------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def test_snapshots_only_go_forward(shop: Store) -> None:
     assert shop.see(snapshots.snapshot, "nobody") is None
 
 
-def test_a_large_state_is_kept_in_parts(shop: Store) -> None:
+def test_large_states_are_stored_in_chunks(shop: Store) -> None:
     """It is a snapshot once all of them are there; those of older ones go, those of one under way stay."""
     first = shop.row().generation
 
@@ -64,7 +64,7 @@ def test_a_large_state_is_kept_in_parts(shop: Store) -> None:
     assert found.state == b"small again"
 
 
-def test_a_learner_that_was_rolled_back_behind_its_back_saves_nothing(shop: Store) -> None:
+def test_learner_saves_nothing_after_a_rollback_by_another_process(shop: Store) -> None:
     for i in range(3):
         shop.send(ev(f"e{i}", shop.show(), ["a"], final=True))
     before = shop.row()
@@ -82,7 +82,7 @@ def test_a_learner_that_was_rolled_back_behind_its_back_saves_nothing(shop: Stor
     assert (last.generation, last.epoch) == (after.generation + 1, before.epoch + 1)
 
 
-def test_a_ranker_made_again_is_another(shop: Store) -> None:
+def test_ranker_made_again_after_deletion_is_new(shop: Store) -> None:
     """Other processes may know the first for a while: what they show and learn of it must not get into the second."""
     first, old = shop.row(), shop.new("old")
     assert shop.delete("shop")
@@ -99,7 +99,7 @@ def test_a_ranker_made_again_is_another(shop: Store) -> None:
     assert [outcome.learn for outcome in shop.outcomes()] == [False]
 
 
-def test_a_list_that_was_made_while_its_ranker_was_deleted_is_swept(shop: Store) -> None:
+def test_impressions_stored_during_the_deletion_of_their_ranker_are_deleted(shop: Store) -> None:
     kept = shop.show()
     shop.ranker("gone")
     late = shop.new("late", ranker="gone", person="ann", request_id="r1")
@@ -114,7 +114,7 @@ def test_a_list_that_was_made_while_its_ranker_was_deleted_is_swept(shop: Store)
     assert mentions(shop, "gone") == []
 
 
-def test_versions_are_kept_and_the_served_one_is_never_dropped(shop: Store) -> None:
+def test_promoted_version_is_never_deleted(shop: Store) -> None:
     generation, seqs = shop.row().generation, count(1)
 
     def keep(state: bytes, automatic: bool = False) -> int | None:
@@ -190,7 +190,7 @@ def test_keys(store: Store) -> None:
 # -- forgetting ----------------------------------------------------------------------------------------------------
 
 
-def test_the_sweep_deletes_only_what_a_snapshot_covers(shop: Store) -> None:
+def test_retention_deletes_only_impressions_that_a_snapshot_covers(shop: Store) -> None:
     names = [shop.show() for _ in range(4)]
     waiting = shop.show()
     shop.send(*(ev(f"e{i}", name, ["a"], final=True) for i, name in enumerate(names)))
@@ -215,7 +215,7 @@ def test_the_sweep_deletes_only_what_a_snapshot_covers(shop: Store) -> None:
     assert [outcome.seq for outcome in shop.outcomes()] == [4, 5]  # numbers go on where they were
 
 
-def test_what_was_closed_without_an_outcome_is_swept_too(store: Store) -> None:
+def test_retention_deletes_impressions_without_an_outcome(store: Store) -> None:
     store.ranker("shop", silence="ignore")
     store.show()
     store.now += 10
@@ -234,7 +234,7 @@ def mentions(store: Store, text: str) -> list[str]:
     ]
 
 
-def test_a_user_is_forgotten(shop: Store) -> None:
+def test_erased_users_are_removed(shop: Store) -> None:
     def show(user: str, name: str) -> str:
         answer = json.dumps({"request_id": f"{user}/{name}", "items": []}).encode()
         return shop.show(name, person=user, request_id=f"{user}/{name}", answer=answer)
@@ -273,7 +273,7 @@ def test_a_user_is_forgotten(shop: Store) -> None:
 
 
 @pytest.mark.slow
-def test_a_user_with_many_impressions_is_forgotten(shop: Store) -> None:
+def test_users_with_many_impressions_are_erased(shop: Store) -> None:
     for start in range(0, 1200, 400):
         shop.do(impressions.add_impressions, [shop.new(f"imp{i}", person="ann") for i in range(start, start + 400)])
     shop.send(*(ev(f"e{i}", f"imp{i}", ["a"]) for i in range(0, 1200, 2)))
@@ -282,7 +282,7 @@ def test_a_user_with_many_impressions_is_forgotten(shop: Store) -> None:
     assert shop.count("impressions") == shop.count("events") == 0
 
 
-def test_a_deleted_ranker_leaves_nothing(shop: Store) -> None:
+def test_deleted_rankers_leave_no_rows(shop: Store) -> None:
     shop.ranker("books")
     for ranker in ("shop", "books"):
         closed, waiting = shop.show(ranker=ranker, person="ann", request_id="r"), shop.show(ranker=ranker)

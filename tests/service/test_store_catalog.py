@@ -32,7 +32,7 @@ def part(store: Store, name: str = "shop") -> catalog.Part:
     return found
 
 
-def test_what_was_put_in_is_there_and_sent_again_changes_nothing(store: Store) -> None:
+def test_rows_are_stored_once(store: Store) -> None:
     lines = {"a": {"price": 3, "brand": "acme"}, "b": {"price": 4.5, "tags": ["x", "y"], "gone": None}}
     assert put(store, lines) == [("accepted", None)] * 2
     assert put(store, lines) == [("unchanged", None)] * 2
@@ -83,7 +83,7 @@ def test_limits_of_rows_and_memory(store: Store) -> None:
     assert part(store).bytes == before  # what was taken back does not count
 
 
-def test_deleted_ones_are_told_and_then_forgotten(store: Store) -> None:
+def test_deleted_rows_are_reported_and_later_removed(store: Store) -> None:
     put(store, {"a": {"x": 1}, "b": {"x": 1}})
     assert store.do(catalog.delete, "shop", "items", ["a", "nobody", "a"], store.now) == [True, False, True]
     assert store.do(catalog.delete, "shop", "items", ["a"], store.now) == [False]
@@ -97,7 +97,7 @@ def test_deleted_ones_are_told_and_then_forgotten(store: Store) -> None:
     assert put(store, {"a": {"x": 1}}) == [("accepted", None)]
 
 
-def test_an_emptied_part_is_another_one_and_its_rows_go_in_batches(store: Store) -> None:
+def test_emptied_part_gets_a_new_id_and_its_rows_are_deleted_in_batches(store: Store) -> None:
     put(store, {str(i): {"x": i} for i in range(30)})
     before = part(store)
     assert store.do(catalog.empty, "shop", "items", store.now) == 30
@@ -114,7 +114,7 @@ def test_an_emptied_part_is_another_one_and_its_rows_go_in_batches(store: Store)
     assert not store.do(catalog.drop, "shop")
 
 
-def test_forgetting_a_user_takes_the_entries_of_all_catalogs(store: Store) -> None:
+def test_erasing_a_user_deletes_their_rows_in_all_catalogs(store: Store) -> None:
     for name in ("shop", "films"):
         store.do(catalog.write, name, "users", [NewRow("u", {"age": 4}), NewRow("v", {"age": 5})], False, ROOM, 0.0)
     put(store, {"u": {"x": 1}})  # an item that is called like a user
@@ -124,7 +124,7 @@ def test_forgetting_a_user_takes_the_entries_of_all_catalogs(store: Store) -> No
     assert store.see(catalog.body, "shop", "items", "u") is not None
 
 
-def test_two_writers_at_once_lose_nothing_and_number_without_gaps(store: Store) -> None:
+def test_two_simultaneous_writers_lose_nothing_and_leave_no_gaps(store: Store) -> None:
     other = Store(store.url)
     errors: list[BaseException] = []
 
@@ -174,7 +174,7 @@ def same(store: Store, one: CachedCatalog) -> bool:
 
 
 @pytest.mark.usefixtures("small")
-def test_what_is_held_follows_what_is_stored(store: Store) -> None:
+def test_cache_follows_the_store(store: Store) -> None:
     catalogs = CatalogCache(store.database, ROOM)
     try:
         one = catalogs.want("shop")

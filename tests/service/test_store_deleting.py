@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from rankloop.service.errors import Conflict
 from rankloop.service.storage import impressions, rankers
 from rankloop.service.storage.database import Connection
-from rankloop.service.storage.writer import BATCH_SECONDS, in_batches
+from rankloop.service.storage.writer import in_batches
 from tests.service.stores import Store, ev, shop, statuses, store
 
 __all__ = ["shop", "store"]  # fixtures
@@ -22,7 +20,7 @@ def many_lists(store: Store, ranker: str, count: int) -> None:
 
 
 @pytest.mark.slow
-def test_others_write_while_a_large_ranker_is_deleted(shop: Store) -> None:
+def test_writes_continue_while_a_large_ranker_is_deleted(shop: Store) -> None:
     shop.ranker("large")
     many_lists(shop, "large", 3000)
     shop.send(*(ev(f"e{i}", f"large{i}", ["a"], final=True) for i in range(1000)))
@@ -46,7 +44,7 @@ def test_others_write_while_a_large_ranker_is_deleted(shop: Store) -> None:
     assert [shop.count(table) for table in ("events", "outcomes", "tombstones")] == [0, 0, 0]
 
 
-def test_a_deletion_goes_on_after_a_restart(shop: Store) -> None:
+def test_deletion_continues_after_a_restart(shop: Store) -> None:
     shop.ranker("large")
     many_lists(shop, "large", 200)
     assert shop.do(rankers.delete_ranker, "large", shop.now)
@@ -59,7 +57,7 @@ def test_a_deletion_goes_on_after_a_restart(shop: Store) -> None:
     assert [shop.count(table) for table in ("impressions", "tombstones")] == [0, 0]
 
 
-def test_a_name_is_free_when_nothing_is_left_of_its_ranker(shop: Store) -> None:
+def test_name_is_free_once_all_rows_of_the_deleted_ranker_are_gone(shop: Store) -> None:
     shop.show(request_id="r")
     assert shop.do(rankers.delete_ranker, "shop", shop.now)
     with pytest.raises(Conflict):
@@ -67,23 +65,3 @@ def test_a_name_is_free_when_nothing_is_left_of_its_ranker(shop: Store) -> None:
     sum(in_batches(shop.writer, rankers.delete_remains))
     shop.ranker("shop")
     shop.show(request_id="r")  # another one's answers are not its own
-
-
-def test_of_a_ranker_that_was_not_deleted_nothing_is_cleared(shop: Store) -> None:
-    name = shop.show()
-    assert shop.do(rankers.delete_remains, 100, "shop") == 0
-    assert shop.rows("SELECT id FROM impressions") == [(name,)]
-
-
-def test_batches_shrink_until_they_are_short(shop: Store) -> None:
-    asked: list[int] = []
-
-    def slow(_: Connection, limit: int) -> int:
-        asked.append(limit)
-        if len(asked) > 4:
-            return 0
-        time.sleep(3 * BATCH_SECONDS)
-        return limit
-
-    sum(in_batches(shop.writer, slow))
-    assert asked[:4] == [200, 100, 50, 50]

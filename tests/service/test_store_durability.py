@@ -72,7 +72,7 @@ def noting(store: Store, **options: Any) -> Noted:
     return noted
 
 
-def test_a_list_does_not_wait_for_the_disk_and_feedback_does(shop: Store) -> None:
+def test_feedback_waits_for_the_disk_and_impressions_do_not(shop: Store) -> None:
     noted = noting(shop, all_durable=False)
     name = shop.show()
     assert statuses(shop.send(ev("e1", name, ["a"]))) == ["accepted"]
@@ -81,7 +81,7 @@ def test_a_list_does_not_wait_for_the_disk_and_feedback_does(shop: Store) -> Non
     assert noted.seen == [(False, 0), (True, 1), (False, 1), (True, 1)]
 
 
-def test_lists_are_answered_before_feedback_that_came_with_them_is_on_the_disk(shop: Store) -> None:
+def test_impressions_are_committed_before_feedback_of_the_same_batch(shop: Store) -> None:
     noted = noting(shop, all_durable=False)
     shown = shop.show()
     go = held_up(shop)
@@ -93,13 +93,13 @@ def test_lists_are_answered_before_feedback_that_came_with_them_is_on_the_disk(s
     assert noted.seen[-2:] == [(False, 0), (True, 1)]
 
 
-def test_with_everything_a_list_waits_too(shop: Store) -> None:
+def test_impressions_wait_for_the_disk_if_all_writes_are_durable(shop: Store) -> None:
     noted = noting(shop, all_durable=True)
     shop.send(ev("e1", shop.show(), ["a"]))
     assert {durable for durable, _ in noted.seen} == {True}
 
 
-def test_a_server_that_is_set_to_forget_is_told_not_to(postgres: Postgres) -> None:
+def test_synchronous_commit_is_turned_on(postgres: Postgres) -> None:
     """Feedback is on the disk when it is acknowledged, also where synchronous_commit is off by default."""
     lazy = Store(postgres.database() + "%20-csynchronous_commit%3Doff")
     try:
@@ -111,7 +111,7 @@ def test_a_server_that_is_set_to_forget_is_told_not_to(postgres: Postgres) -> No
 # -- what readers see ----------------------------------------------------------------------------------------------
 
 
-def test_all_that_is_read_at_once_is_of_one_moment(shop: Store) -> None:
+def test_a_read_sees_one_state(shop: Store) -> None:
     """A ranker's row and its snapshot belong together, whatever is replaced between the two looks."""
 
     def pair(connection: Connection) -> tuple[int, int]:
@@ -147,7 +147,7 @@ def counting(store: Store) -> Counter[str]:
     return errors
 
 
-def test_a_refusal_is_an_answer_and_no_error_of_the_store(shop: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_requests_are_not_store_errors(shop: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     errors = counting(shop)
     shop.show()
     connections = Counter[str]()
@@ -175,7 +175,7 @@ def test_a_refusal_is_an_answer_and_no_error_of_the_store(shop: Store, monkeypat
     assert not connections
 
 
-def test_a_writer_that_is_full_says_so_at_once(shop: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_writer_refuses_at_once(shop: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rankloop.service.storage.writer.MAX_WAITING", 10)
     errors = counting(shop)
     go = held_up(shop)
@@ -193,7 +193,7 @@ def test_a_writer_that_is_full_says_so_at_once(shop: Store, monkeypatch: pytest.
     assert shop.show()  # and there is room again
 
 
-def test_what_waits_has_a_size_too(shop: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_writes_are_limited_in_bytes(shop: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rankloop.service.storage.writer.MAX_BYTES", 1_000_000)
     counting(shop)
     for _ in range(2):  # what has been written makes room
@@ -208,7 +208,7 @@ def test_what_waits_has_a_size_too(shop: Store, monkeypatch: pytest.MonkeyPatch)
         assert all(write.future.result(PATIENCE).fresh for write in writes if write not in full)
 
 
-def test_an_event_loop_hears_of_it_too(shop: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_event_loops_get_the_refusal(shop: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rankloop.service.storage.writer.MAX_WAITING", 1)
     go = held_up(shop)
 
@@ -221,7 +221,7 @@ def test_an_event_loop_hears_of_it_too(shop: Store, monkeypatch: pytest.MonkeyPa
     go.set()
 
 
-def test_work_that_was_given_up_before_it_began_does_not_happen(shop: Store) -> None:
+def test_abandoned_work_that_has_not_started_is_not_run(shop: Store) -> None:
     go = held_up(shop)
     with pytest.raises(StoreUnavailable):
         shop.writer.do(lambda connection: rankers.touch(connection, "shop"), timeout=0.05)
@@ -231,7 +231,7 @@ def test_work_that_was_given_up_before_it_began_does_not_happen(shop: Store) -> 
     assert shop.row().revision == before
 
 
-def test_work_that_was_given_up_while_it_ran_may_still_happen_and_says_so(shop: Store) -> None:
+def test_abandoned_work_that_has_started_may_still_be_committed(shop: Store) -> None:
     go = threading.Event()
 
     def slow(connection: Connection) -> None:
@@ -256,7 +256,7 @@ def test_work_that_was_given_up_while_it_ran_may_still_happen_and_says_so(shop: 
     assert shop.row().revision == before + 1
 
 
-def test_once_the_store_is_known_to_be_away_nobody_waits_for_it(shop: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_fail_at_once_while_the_store_is_away(shop: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rankloop.service.storage.writer.PATIENCE", 0.2)
     counting(shop)
     tries: list[int] = []
@@ -275,7 +275,7 @@ def test_once_the_store_is_known_to_be_away_nobody_waits_for_it(shop: Store, mon
     assert shop.show()  # it is back: the next one finds out
 
 
-def test_lists_do_not_wait_for_a_commit_that_does_not_end(shop: Store) -> None:
+def test_impressions_are_refused_while_a_commit_hangs(shop: Store) -> None:
     go = held_up(shop)
     first = shop.writer.impression(shop.new())
     shop.writer._stalled_after = 0.0

@@ -180,7 +180,7 @@ BEHIND: dict[str, Callable[[Filled], Any]] = {
 
 
 @pytest.mark.parametrize("still_open", [True, False], ids=["open", "in no snapshot"])
-def test_a_ranker_that_nobody_learns_costs_the_same_however_much_it_has(
+def test_cost_does_not_grow_with_the_log_of_an_unlearned_ranker(
     tmp_path: Path, still_open: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(impressions, "COUNTED", 200)
@@ -191,7 +191,7 @@ def test_a_ranker_that_nobody_learns_costs_the_same_however_much_it_has(
         assert second <= 1.5 * first + 100, f"{what}: {first} steps with {SMALL} lists, {second} with {LARGE}"
 
 
-def test_old_lists_of_other_rankers_go_while_one_is_not_learned(tmp_path: Path) -> None:
+def test_retention_of_other_rankers_continues_while_one_is_not_learned(tmp_path: Path) -> None:
     store = Behind(tmp_path / "store.db", SMALL, still_open=False)
     with store.connection.transaction():
         before = store.now - 4990
@@ -206,6 +206,6 @@ def test_old_lists_of_other_rankers_go_while_one_is_not_learned(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("what", WORK)
-def test_it_costs_the_same_in_a_large_store(what: str, stores: tuple[Filled, Filled]) -> None:
+def test_cost_does_not_grow_with_the_store(what: str, stores: tuple[Filled, Filled]) -> None:
     small, large = (store.cost(WORK[what]) for store in stores)
     assert large <= 1.5 * small + 100, f"{small} steps with {SMALL} lists, {large} with {LARGE}"

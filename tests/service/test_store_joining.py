@@ -280,9 +280,7 @@ def test_joining_follows_the_rules_postgresql(postgres: Postgres) -> None:
 
 
 @pytest.mark.slow
-def test_the_write_ahead_log_is_emptied_though_someone_always_reads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_write_ahead_log_is_truncated_despite_constant_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rankloop.service.storage.sqlite.CHECKPOINT_BYTES", 50_000)
     monkeypatch.setattr("rankloop.service.storage.sqlite.TRUNCATE_BYTES", 100_000)
     monkeypatch.setattr("rankloop.service.storage.writer.MAINTAIN_EVERY", 0.02)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rankloop.service.storage import Outcome, impressions, outcomes, rankers, schema, snapshots
+from rankloop.service.storage import impressions, outcomes, rankers, schema, snapshots
 from rankloop.service.storage.database import open_database
 from rankloop.service.storage.impressions import StoredAnswer
 from rankloop.service.storage.outcomes import Closing
@@ -56,7 +56,7 @@ def test_a_migration_that_fails_leaves_nothing(store_url: str, monkeypatch: pyte
 # -- impressions ---------------------------------------------------------------------------------------------------
 
 
-def test_a_request_id_gets_its_first_answer(shop: Store) -> None:
+def test_repeated_request_gets_the_first_answer(shop: Store) -> None:
     def rank(name: str, digest: bytes = b"digest", ranker: str = "shop", request: str | None = "r1") -> StoredAnswer:
         new = shop.new(name, request_id=request, digest=digest, ranker=ranker)
         return shop.writer.impression(new).future.result(PATIENCE)
@@ -79,7 +79,7 @@ def test_a_request_id_twice_in_one_commit(shop: Store) -> None:
     assert shop.count("impressions") == 1
 
 
-def test_many_lists_are_stored_together_even_if_one_is_there(shop: Store) -> None:
+def test_batch_is_stored_if_one_impression_is_already_there(shop: Store) -> None:
     """Many go to PostgreSQL in one statement; what is in the way of one must not keep the others out."""
     asked = shop.show("asked", request_id="r")
     news = [shop.new(f"many{i}", person="ann" if i else None, viewed=i or None) for i in range(40)]
@@ -94,26 +94,21 @@ def test_many_lists_are_stored_together_even_if_one_is_there(shop: Store) -> Non
     assert rows == [(one.id, one.person, one.viewed, one.number, one.body) for one in news]
 
 
-def test_a_commit_whose_answer_got_lost_can_be_repeated(shop: Store) -> None:
+def test_commit_without_acknowledgment_can_be_repeated(shop: Store) -> None:
     new = shop.new("one", request_id="r1")
     first = shop.do(impressions.add_impressions, [new])
     assert shop.do(impressions.add_impressions, [new]) == first  # as if it had never been there
     assert shop.count("impressions") == 1
 
 
-def test_numbers_are_reserved_for_one(shop: Store) -> None:
-    assert [shop.do(impressions.reserve_numbers, "shop", 10) for _ in range(3)] == [0, 10, 20]
-    assert shop.do(impressions.reserve_numbers, "nobody", 10) is None
-
-
-def test_a_list_nobody_waits_for_is_taken_back(shop: Store) -> None:
+def test_abandoned_impression_is_deleted(shop: Store) -> None:
     kept, reported, lost = shop.show(), shop.show(), shop.show()
     shop.send(ev("e", reported, ["a"]))
     shop.do(impressions.discard_impressions, [reported, lost])
     assert {row[0] for row in shop.rows("SELECT id FROM impressions")} == {kept, reported}
 
 
-def test_a_list_that_was_asked_for_by_name_stays_for_whoever_asks_again(shop: Store) -> None:
+def test_abandoned_impression_with_a_request_id_stays(shop: Store) -> None:
     """Another process may have answered with it meanwhile; of one that nobody ever saw nothing is learned."""
     lost, answered = shop.show(request_id="r1"), shop.show(request_id="r2")
     shop.do(impressions.discard_impressions, [lost, answered])
@@ -126,7 +121,7 @@ def test_a_list_that_was_asked_for_by_name_stays_for_whoever_asks_again(shop: St
     assert [one.body for one in shop.outcomes()] == [f"body of {answered}".encode()]
 
 
-def test_windows_of_a_ranker_that_was_deleted_meanwhile_are_nobody_s(shop: Store) -> None:
+def test_windows_of_a_deleted_ranker_close_without_an_outcome(shop: Store) -> None:
     name = shop.show()
     shop.send(ev("e", name, ["a"]))
     shop.do(rankers.delete_ranker, "shop", shop.now)
@@ -137,32 +132,7 @@ def test_windows_of_a_ranker_that_was_deleted_meanwhile_are_nobody_s(shop: Store
 # -- events --------------------------------------------------------------------------------------------------------
 
 
-def test_clicks_of_several_events_are_one_outcome(shop: Store) -> None:
-    name = shop.show()
-    assert statuses(shop.send(ev("e1", name, ["b"]))) == ["accepted"]
-    assert statuses(shop.send(ev("e2", name, []), ev("e3", name, ["c"]))) == ["accepted", "accepted"]
-    assert shop.outcomes() == []
-    assert statuses(shop.send(ev("e4", name, ["b"], final=True))) == ["accepted"]
-    assert shop.outcomes() == [Outcome(0, True, shop.row().epoch, f"body of {name}".encode(), [0.0, 1.0, 1.0])]
-    assert shop.rows("SELECT open, seq FROM impressions") == [(0, 0)]
-    assert shop.rows("SELECT kind FROM outcomes") == [("final",)]
-
-
-def test_an_event_counts_once(shop: Store) -> None:
-    one, two = shop.show(), shop.show()
-    first = ev("e1", one, ["a"])
-    assert statuses(shop.send(first, first)) == ["accepted", "duplicate"]
-    assert statuses(shop.send(first)) == ["duplicate"]
-    (other,) = shop.send(ev("e1", two, ["a"]))
-    assert other.status == "rejected"
-    assert one in (other.reason or "")
-    assert shop.count("events") == 1
-    assert statuses(shop.send(ev("e2", one, final=True))) == ["accepted"]
-    assert statuses(shop.send(first)) == ["duplicate"]  # not late: it was in time
-    assert shop.outcomes()[0].values == [1.0, 0.0, 0.0]
-
-
-def test_what_comes_after_the_end_is_kept_but_late(shop: Store) -> None:
+def test_events_after_the_window_are_stored_as_late(shop: Store) -> None:
     name = shop.show()
     receipts = shop.send(ev("e1", name, ["a"], final=True), ev("e2", name, ["b"]), ev("e3", name, ["b"], final=True))
     assert statuses(receipts) == ["accepted", "late", "late"]
@@ -245,7 +215,7 @@ def test_grades(store: Store) -> None:
     assert store.outcomes("films")[1].values == [1.0]  # feedback has no holes: from the top to the first unknown
 
 
-def test_rankers_count_apart(shop: Store) -> None:
+def test_outcomes_are_numbered_per_ranker(shop: Store) -> None:
     shop.ranker("books")
     names = [shop.show(ranker=ranker) for ranker in ("shop", "books", "shop", "books", "books")]
     shop.send(*(ev(f"e{i}", name, ["a"], final=True) for i, name in enumerate(names)))

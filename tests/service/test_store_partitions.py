@@ -10,7 +10,7 @@ import pytest
 
 from rankloop.service.storage import impressions, partitions, retention, snapshots
 from rankloop.service.storage.database import Connection
-from rankloop.service.storage.ids import id_condition, new_id, prefix_time, time_prefix
+from rankloop.service.storage.ids import id_condition, new_id, prefix_time
 from rankloop.service.storage.partitions import HOUR, list_partitions
 from rankloop.service.storage.writer import in_batches
 from tests.service.conftest import Postgres
@@ -55,7 +55,7 @@ def closed(store: Store, now: float, name: str) -> str:
     return own
 
 
-def test_a_new_store_has_partitions_and_lists_lie_in_that_of_their_time(shop: Store) -> None:
+def test_impressions_are_in_the_partition_of_their_time(shop: Store) -> None:
     found = parts(shop)
     assert [one.end for one in found[:-2]] == [one.start for one in found[1:-1]]  # each begins where the last ends
     assert found[-1].name == "rest"
@@ -68,7 +68,7 @@ def test_a_new_store_has_partitions_and_lists_lie_in_that_of_their_time(shop: St
     assert home(shop, shop.show(new_id(shop.now + 400 * DAY))) == "impressions_rest"  # a clock that is far off
 
 
-def test_partitions_are_made_ahead_and_go_on_after_a_pause(shop: Store) -> None:
+def test_partitions_are_created_ahead(shop: Store) -> None:
     last = max(prefix_time(one.end) for one in parts(shop) if one.end)
     assert last >= shop.now + 2 * DAY
     assert shop.alone(partitions.create_ahead, shop.now, 24) == 0  # there are enough
@@ -82,7 +82,7 @@ def test_partitions_are_made_ahead_and_go_on_after_a_pause(shop: Store) -> None:
     assert shop.rows("SELECT COUNT(*) FROM impressions") == [(2,)]
 
 
-def test_a_partition_is_not_made_over_lists_of_a_clock_that_was_ahead(shop: Store) -> None:
+def test_partition_is_not_created_over_rows_of_a_fast_clock(shop: Store) -> None:
     last = max(prefix_time(one.end) for one in parts(shop) if one.end)
     ahead = shop.show(new_id(last + 7.0))
     shop.alone(partitions.create_ahead, last - 1.0, 24)
@@ -98,7 +98,7 @@ def around(store: Store) -> tuple[float, float]:
     return middle - 0.01, middle + 0.01
 
 
-def test_a_request_repeated_after_an_edge_gets_its_answer(shop: Store) -> None:
+def test_request_repeated_in_the_next_partition_gets_the_first_answer(shop: Store) -> None:
     before, after = around(shop)
     first = shop.show(new_id(before), request_id="r", created=before)
     again = shop.new(new_id(after), request_id="r", created=after)
@@ -109,15 +109,7 @@ def test_a_request_repeated_after_an_edge_gets_its_answer(shop: Store) -> None:
     assert shop.count("impressions") == 1
 
 
-def test_of_two_of_the_same_request_in_one_batch_one_is_stored(shop: Store) -> None:
-    before, after = around(shop)
-    pair = [shop.new(new_id(at), request_id="r", created=at) for at in (before, after)]
-    stored = shop.do(impressions.add_impressions, pair)
-    assert [one.fresh for one in stored] == [True, False]
-    assert stored[0].answer == stored[1].answer
-
-
-def test_of_two_of_the_same_request_at_the_same_time_one_is_stored(shop: Store) -> None:
+def test_of_two_simultaneous_requests_one_is_stored(shop: Store) -> None:
     """One writes before the edge and the other after it; neither has committed when the other looks."""
     before, after = around(shop)
     other = Store(shop.url)
@@ -143,7 +135,7 @@ def test_of_two_of_the_same_request_at_the_same_time_one_is_stored(shop: Store) 
     assert shop.count("impressions") == 20
 
 
-def test_an_event_is_known_as_long_as_its_list_is_kept(shop: Store) -> None:
+def test_repeated_events_are_detected_while_their_impression_is_kept(shop: Store) -> None:
     make_past(shop, 20)
     then = shop.now
     shop.now -= 20 * DAY
@@ -156,7 +148,7 @@ def test_an_event_is_known_as_long_as_its_list_is_kept(shop: Store) -> None:
     assert len(shop.outcomes()) == 1
 
 
-def test_an_event_id_used_for_another_list_is_noticed_for_a_day(shop: Store) -> None:
+def test_reused_event_id_is_detected_for_a_day(shop: Store) -> None:
     make_past(shop, 3)
     before = shop.show(new_id(shop.now - DAY / 2))
     assert statuses(shop.send(ev("e", before, ["a"]))) == ["accepted"]
@@ -192,7 +184,7 @@ def cover(store: Store, seq: int) -> None:
     store.do(snapshots.save_snapshot, "shop", store.row().generation, seq, b"state", store.now)
 
 
-def test_what_is_past_retention_goes_with_its_partition(shop: Store) -> None:
+def test_retention_drops_partitions(shop: Store) -> None:
     make_past(shop, 4)
     first = prefix_time(parts(shop)[0].start)
     lists = [closed(shop, first + day * DAY + 1.0, f"e{day}") for day in range(4)]
@@ -212,7 +204,7 @@ def test_what_is_past_retention_goes_with_its_partition(shop: Store) -> None:
     assert shop.count("impressions") == 0
 
 
-def test_in_a_partition_that_must_stay_what_is_covered_goes_row_by_row(shop: Store) -> None:
+def test_rows_are_deleted_one_by_one_in_partitions_that_must_stay(shop: Store) -> None:
     make_past(shop, 1)
     first = prefix_time(parts(shop)[0].start)
     gone, kept = closed(shop, first + 1.0, "e1"), closed(shop, first + 2.0, "e2")
@@ -229,7 +221,7 @@ def test_in_a_partition_that_must_stay_what_is_covered_goes_row_by_row(shop: Sto
     assert {row[0] for row in shop.rows("SELECT id FROM impressions")} == {kept, waiting}
 
 
-def test_retention_waits_for_nobody_who_reads_the_whole_log(shop: Store) -> None:
+def test_retention_does_not_wait_for_long_readers(shop: Store) -> None:
     make_past(shop, 1)
     first = prefix_time(parts(shop)[0].start)
     closed(shop, first + 1.0, "e1")
@@ -255,7 +247,7 @@ def test_retention_waits_for_nobody_who_reads_the_whole_log(shop: Store) -> None
     assert partitions.maintain(shop.database, shop.now, 2.0) == old
 
 
-def test_retention_and_those_who_learn_do_not_wait_for_each_other(shop: Store) -> None:
+def test_retention_and_learning_do_not_deadlock(shop: Store) -> None:
     """Learning reads outcomes, then their lists; a drop locks lists, then outcomes. Whoever is between the two would
     wait for the drop, and the drop for him."""
     make_past(shop, 1)
@@ -282,7 +274,7 @@ def test_retention_and_those_who_learn_do_not_wait_for_each_other(shop: Store) -
     assert len(waited) == 1
 
 
-def test_after_a_long_pause_partitions_are_made_again(shop: Store) -> None:
+def test_partitions_are_created_again_after_a_long_pause(shop: Store) -> None:
     """All there were are past retention: they go, and the log goes on in new ones."""
     shop.now += 400 * DAY
     assert retired(shop, 2.0) > 0
@@ -294,7 +286,7 @@ def test_after_a_long_pause_partitions_are_made_again(shop: Store) -> None:
     assert home(shop, shop.show(new_id(later), created=later)) != "impressions_rest"
 
 
-def test_in_a_partition_longer_than_the_retention_what_is_old_goes_row_by_row(shop: Store) -> None:
+def test_rows_are_deleted_one_by_one_in_partitions_longer_than_the_retention(shop: Store) -> None:
     """It was made when lists were kept for ever; what is past retention must not stay for another month."""
     first = prefix_time(parts(shop)[0].start)
     shop.alone(partitions._create_from, first - 30 * DAY, first)
@@ -305,7 +297,7 @@ def test_in_a_partition_longer_than_the_retention_what_is_old_goes_row_by_row(sh
     assert {row[0] for row in shop.rows("SELECT id FROM impressions")} == {kept}, gone
 
 
-def test_ids_that_are_none_of_ours_do_not_bound_a_search(shop: Store) -> None:
+def test_foreign_ids_do_not_limit_the_searched_partitions(shop: Store) -> None:
     """A language may sort them before all others."""
     own, old = new_id(shop.now), new_id(shop.now - 5 * DAY)
     assert shop.see(id_condition, [own], shop.now)[0].startswith("id >= '")
@@ -313,7 +305,7 @@ def test_ids_that_are_none_of_ours_do_not_bound_a_search(shop: Store) -> None:
     assert shop.see(id_condition, [own, old, "_x"], shop.now) == ("id", ())
 
 
-def test_users_are_forgotten_whatever_partition_they_are_in(shop: Store) -> None:
+def test_users_are_erased_in_all_partitions(shop: Store) -> None:
     make_past(shop, 3)
     first = prefix_time(parts(shop)[0].start)
     for day in range(4):
@@ -321,8 +313,3 @@ def test_users_are_forgotten_whatever_partition_they_are_in(shop: Store) -> None
     kept = shop.show(new_id(shop.now), person="bob")
     assert retention.erase_user(shop.writer, "ann").impressions == 4
     assert shop.rows("SELECT id FROM impressions") == [(kept,)]
-
-
-def test_edges_are_times() -> None:
-    assert prefix_time(time_prefix(1_700_000_000.0)) == 1_700_000_000.0
-    assert time_prefix(1.0) < new_id(1.0) < time_prefix(1.5) < new_id(1.5)

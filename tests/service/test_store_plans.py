@@ -299,7 +299,7 @@ def whole(one: dict[str, Any], sizes: dict[str, int]) -> bool:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_every_query_is_answered_by_an_index_of_the_partitions_it_is_about(filled: Filled, name: str) -> None:
+def test_queries_use_indexes_of_the_partitions_they_need(filled: Filled, name: str) -> None:
     most, call = CALLS[name]
     filled.connection.said.clear()
     with filled.undone():
@@ -318,7 +318,7 @@ def test_every_query_is_answered_by_an_index_of_the_partitions_it_is_about(fille
             assert len(leaves) <= most, f"{one.sql} reads {sorted(leaves)}"
 
 
-def test_by_its_id_a_list_is_found_in_one_partition(filled: Filled) -> None:
+def test_impressions_are_found_by_id_in_one_partition(filled: Filled) -> None:
     """Whatever is done with a known list: read, locked, changed, closed, deleted with its events and its outcome."""
     own, now = filled.ids[OLD], filled.now
     said = filled.connection.said
@@ -341,7 +341,7 @@ def test_by_its_id_a_list_is_found_in_one_partition(filled: Filled) -> None:
     ],
     ids=["latest_bodies", "newest_bodies"],
 )
-def test_after_a_reset_the_log_of_before_is_not_read(filled: Filled, call: Callable[[Connection], Any]) -> None:
+def test_log_before_a_reset_is_not_read(filled: Filled, call: Callable[[Connection], Any]) -> None:
     """No list is of the new epoch yet; to find none must not mean to look at all."""
     filled.connection.said.clear()
     assert call(filled.connection) == []
@@ -350,7 +350,7 @@ def test_after_a_reset_the_log_of_before_is_not_read(filled: Filled, call: Calla
     assert 0 < rows < 200 + 2 * DAYS < LISTS
 
 
-def test_what_is_to_be_learned_is_found_across_old_and_recent_lists(filled: Filled) -> None:
+def test_outcomes_are_found_across_old_and_recent_partitions(filled: Filled) -> None:
     """Whether it is all among recent lists is told by the numbers; where one is missing, all partitions are asked."""
     head = (DAYS + 1) * LISTS
     with filled.undone():
@@ -362,8 +362,3 @@ def test_what_is_to_be_learned_is_found_across_old_and_recent_lists(filled: Fill
         numbers = [one.seq for one in outcomes.outcomes_from(filled.connection, "shop", head - 20)]
         assert numbers == [*range(head - 20, head - 5), *range(head - 4, head)]
         assert outcomes.outcomes_from(filled.connection, "shop", head) == []
-
-
-def test_the_list_of_plans_is_in_the_docs() -> None:
-    text = DOCS.read_text("utf-8")
-    assert [name for name in CALLS if f"| {name} |" not in text] == []

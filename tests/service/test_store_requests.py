@@ -8,7 +8,7 @@ from tests.service.stores import Store, ev, shop, statuses, store
 __all__ = ["shop", "store"]  # fixtures
 
 
-def test_lists_are_found_by_request_and_by_their_own_id(shop: Store) -> None:
+def test_impressions_are_found_by_request_id_and_id(shop: Store) -> None:
     shop.ranker("other")
     one = shop.show(request_id="r1")
     two = shop.show(ranker="other", request_id="r1", shown=b"[7,8]")
@@ -29,7 +29,7 @@ def test_lists_are_found_by_request_and_by_their_own_id(shop: Store) -> None:
     assert set(shop.see(impressions.find_impressions, ["shop"], [*many, "r1"])) == {"r1"}
 
 
-def test_a_deferred_list_teaches_once_it_is_shown(shop: Store) -> None:
+def test_deferred_impressions_are_learned_once_viewed(shop: Store) -> None:
     never, later = shop.show(viewed=0), shop.show(viewed=0)
     assert statuses(shop.send(ev("activated", later, seen=1))) == ["accepted"]
     shop.now += 20
@@ -39,7 +39,7 @@ def test_a_deferred_list_teaches_once_it_is_shown(shop: Store) -> None:
     assert shop.rows("SELECT open, seq FROM impressions WHERE id = ?", never)[0] == (0, None)
 
 
-def test_silence_is_worth_what_the_ranker_says(store: Store) -> None:
+def test_silence_is_worth_the_default_reward(store: Store) -> None:
     store.ranker(default_reward=0.25)
     silent, told, unseen = store.show(), store.show(), store.show(viewed=0)
     store.send(ev("e", told, rewards={"b": 0.5}))

@@ -82,7 +82,7 @@ def test_many_large_requests_that_close_in_one_commit(shop: Store) -> None:
     assert [row[0] for row in shop.rows("SELECT seq FROM outcomes ORDER BY seq")] == list(range(6000))
 
 
-def test_who_stops_waiting_does_not_stop_the_writer(shop: Store) -> None:
+def test_abandoned_write_does_not_stop_the_writer(shop: Store) -> None:
     go = held_up(shop)
 
     async def impatient() -> None:
@@ -101,7 +101,7 @@ def test_who_stops_waiting_does_not_stop_the_writer(shop: Store) -> None:
     assert shop.rows("SELECT id FROM impressions") == [("kept",)]
 
 
-def test_one_bad_write_does_not_spoil_the_others(shop: Store) -> None:
+def test_one_failing_write_does_not_fail_the_others(shop: Store) -> None:
     go = held_up(shop)
 
     def broken(_: Connection) -> None:
@@ -119,7 +119,7 @@ def test_one_bad_write_does_not_spoil_the_others(shop: Store) -> None:
     assert after.future.result(PATIENCE).fresh
 
 
-def test_reading_never_waits_for_whoever_writes(shop: Store) -> None:
+def test_readers_do_not_wait_for_writers(shop: Store) -> None:
     tries = iter([Retryable("a hiccup"), None])
 
     def moody(connection: Connection) -> list[stored_rankers.Ranker]:
@@ -133,7 +133,7 @@ def test_reading_never_waits_for_whoever_writes(shop: Store) -> None:
     go.set()
 
 
-def test_a_closed_writer_says_so(shop: Store) -> None:
+def test_closed_writer_refuses(shop: Store) -> None:
     shop.writer.close()
     with pytest.raises(StoreUnavailable):
         shop.show()
@@ -244,7 +244,7 @@ def test_one_request_id_by_four_processes(crowd: list[Store]) -> None:
     assert crowd[0].count("impressions") == 30
 
 
-def test_windows_close_while_the_last_events_come(crowd: list[Store]) -> None:
+def test_windows_close_while_events_arrive(crowd: list[Store]) -> None:
     crowd[0].ranker()
     names = [f"imp{i}" for i in range(60)]
     crowd[0].do(impressions.add_impressions, [crowd[0].new(name) for name in names])
@@ -284,7 +284,7 @@ def test_a_lease_is_taken_by_one(crowd: list[Store]) -> None:
     assert sorted(taken) == [False] * 3 + [True]
 
 
-def test_many_statements_are_one_message_to_postgresql(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_statements_are_sent_in_one_message(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that is stopped in the middle of a pipeline keeps its locks, and no time-out of the server counts."""
     with closing(Store(postgres.database())) as store:
         store.ranker()

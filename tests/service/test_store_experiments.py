@@ -10,7 +10,7 @@ import pytest
 from rankloop.service.storage import experiments, rankers, snapshots
 from rankloop.service.storage.experiments import Tally
 from rankloop.wire.experiments import Evidence, ExperimentRequest
-from rankloop.wire.rankers import Guardrail, Spec
+from rankloop.wire.rankers import Guardrail
 from tests.service.stores import Store, ev, shop, store
 
 __all__ = ["shop", "store"]  # fixtures
@@ -53,7 +53,7 @@ def test_an_experiment_comes_back_as_it_began(shop: Store) -> None:
     assert shop.see(experiments.get_experiment, "shop", 1) == found
 
 
-def test_it_ends_once(shop: Store) -> None:
+def test_experiment_ends_once(shop: Store) -> None:
     begin(shop)
     shop.now = 1010.0
     assert shop.do(experiments.end, "shop", 1, "enough", shop.now)
@@ -67,7 +67,7 @@ def test_it_ends_once(shop: Store) -> None:
 
 
 @pytest.mark.parametrize("exposure", ["bounded", "full"])
-def test_a_guardrail_begins_where_one_is_wanted(store: Store, exposure: str) -> None:
+def test_guardrail_starts_if_the_spec_asks_for_one(store: Store, exposure: str) -> None:
     store.ranker(exposure=exposure, guardrail=Guardrail(share=0.3, alpha=0.1))
     assert experiments.needs_reconcile(store.row(), running(store))
     assert store.do(experiments.reconcile, "shop", store.now)
@@ -78,7 +78,7 @@ def test_a_guardrail_begins_where_one_is_wanted(store: Store, exposure: str) -> 
     assert store.row().revision == revision
 
 
-def test_none_begins_where_none_is_wanted(store: Store) -> None:
+def test_no_guardrail_starts_without_one_in_the_spec(store: Store) -> None:
     store.ranker("shadow", guardrail=Guardrail())
     store.ranker("unguarded", exposure="full", guardrail=None)
     for name in ("shadow", "unguarded", "nobody"):
@@ -96,7 +96,7 @@ def test_none_begins_where_none_is_wanted(store: Store) -> None:
         ({"guardrail": Guardrail(share=0.3, alpha=0.2)}, "guardrail was changed"),
     ],
 )
-def test_what_is_about_something_else_ends(store: Store, spec: dict[str, Any], reason: str) -> None:
+def test_experiment_ends_when_its_configuration_changes(store: Store, spec: dict[str, Any], reason: str) -> None:
     store.ranker(**GUARDED)
     store.do(experiments.reconcile, "shop", store.now)
     begin(store)
@@ -114,7 +114,7 @@ def test_what_is_about_something_else_ends(store: Store, spec: dict[str, Any], r
     assert not experiments.needs_reconcile(row, running(store))
 
 
-def test_what_does_not_matter_ends_nothing(store: Store) -> None:
+def test_experiment_continues_after_other_changes(store: Store) -> None:
     store.ranker(**GUARDED)
     store.do(experiments.reconcile, "shop", store.now)
     begin(store)
@@ -138,7 +138,7 @@ def test_promotion_rollback_and_reset_end_it(store: Store) -> None:
     assert [one.kind for one in running(store)] == ["guardrail"]
 
 
-def test_lists_are_found_in_order_and_only_its_own(shop: Store) -> None:
+def test_experiment_reads_its_own_outcomes_in_order(shop: Store) -> None:
     number = begin(shop)
     for name, fields in {
         "a": {"experiment": number, "credit": b"[1.0,0.0,-1.0]"},
@@ -161,7 +161,7 @@ def test_lists_are_found_in_order_and_only_its_own(shop: Store) -> None:
     assert [one.seq for one in shop.see(experiments.interleaved_outcomes, "shop", number, 0, 4, 1)] == [0]
 
 
-def test_a_tally_replaces_only_the_one_it_was_counted_on_from(shop: Store) -> None:
+def test_tally_replaces_only_the_one_it_continues(shop: Store) -> None:
     begin(shop)
     (before,) = running(shop)
     assert shop.do(experiments.save_tally, before, Tally(lists=5), 9)
@@ -179,7 +179,7 @@ EVIDENCE = Evidence(1002.0, 120, -0.2, (-0.3, -0.1))
 WORSE = Tally(lists=120, verdict="worse", evidence=EVIDENCE)
 
 
-def test_a_demotion_happens_once_and_wholly(store: Store) -> None:
+def test_demotion_happens_once(store: Store) -> None:
     store.ranker(**GUARDED)
     store.do(experiments.reconcile, "shop", store.now)
     begin(store)
@@ -219,7 +219,7 @@ def test_deleting_a_ranker_deletes_its_experiments(store: Store) -> None:
     assert store.count("experiments") == 0
 
 
-def test_a_version_that_is_tried_is_kept(shop: Store) -> None:
+def test_version_in_an_experiment_is_kept(shop: Store) -> None:
     for _ in range(4):
         shop.do(snapshots.keep_version, "shop", "by the clock", shop.now, automatic=True)
     begin(shop, against=2)
@@ -228,16 +228,3 @@ def test_a_version_that_is_tried_is_kept(shop: Store) -> None:
     shop.do(experiments.end, "shop", 1, "enough", shop.now)
     shop.do(snapshots.delete_old_versions, "shop", 1)
     assert [one.version for one in shop.see(snapshots.versions, "shop")] == [4]
-
-
-def test_specs_of_an_older_release_load(store: Store) -> None:
-    """They know nothing of guardrails."""
-    store.ranker(exposure="full")
-    old = msgspec.json.decode(msgspec.json.encode(store.row().spec))
-    del old["guardrail"]
-
-    def put(connection: Any) -> None:
-        connection.run("UPDATE rankers SET spec = ?", msgspec.json.encode(old))
-
-    store.do(put)
-    assert store.row().spec.guardrail == Spec().guardrail
