@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 from pathlib import Path
@@ -11,6 +12,8 @@ from pathlib import Path
 from rankloop.core import codec
 from rankloop.core.capabilities import Explains
 from rankloop.core.errors import RankloopError
+from rankloop.service.maintenance.attribution_windows import AttributionWindows
+from rankloop.service.maintenance.webhook_outbox import WebhookOutbox
 from rankloop.service.ranking import movement
 from rankloop.service.storage import (
     audit,
@@ -194,3 +197,43 @@ class Archive:
         # A ranker that was deleted and made again, or a restored store, must not end the export for ever.
         export_log(database, self._folder, [one.name for one in database.read(rankers.list_rankers)], aside=True)
         self.complete = max(self.complete, safe)
+
+
+class Maintenance:
+    """The maintenance threads of a process: all if it learns, else the closing of windows while no process learns.
+
+    The parameters are those of `AttributionWindows`.
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        learning: Learning | None,
+        closed: Callable[[set[str]], None],
+        changed: Callable[[str], None],
+    ) -> None:
+        self.windows = AttributionWindows(process, learning, closed, changed)
+        self.threads, self.learns = [self.windows.thread], learning is not None
+        if learning is not None:
+            archive = Archive(process) if process.settings.archive else None
+            self.reports, self.retention = Reports(learning), Retention(process, archive)
+            self.outbox = WebhookOutbox(process, learning)
+            learning.replaceable.append(self.reports.thread)
+            self.threads += [self.reports.thread, self.retention.thread, self.outbox.thread]
+            self.threads += [] if archive is None else [archive.thread]
+
+    def start(self) -> None:
+        """Begin."""
+        if self.learns:
+            self.reports.count_store()  # the first scrape needs the gauges
+        for thread in self.threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End after the work under way."""
+        for thread in self.threads:
+            thread.stop(2.0 if thread.name == "webhook" else 10.0)  # a webhook that hangs is not waited for
+
+    def dead_threads(self) -> list[str]:
+        """Names of the threads that have ended without having been stopped."""
+        return [one.name for one in self.threads if one.dead]

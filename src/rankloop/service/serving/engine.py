@@ -23,7 +23,7 @@ import msgspec
 from rankloop.core.errors import InvalidInput, RankloopError
 from rankloop.service.access import Keys
 from rankloop.service.errors import Busy, Conflict, StoreUnavailable, TooSlow, UnknownRanker
-from rankloop.service.maintenance.jobs import Maintenance
+from rankloop.service.maintenance.housekeeping import Maintenance
 from rankloop.service.ranking.exposure import Interleaving
 from rankloop.service.ranking.kernel_compilation import KernelCompiler, compile_shared_kernels, freeze
 from rankloop.service.ranking.model import Ranked

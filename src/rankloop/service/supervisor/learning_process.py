@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from rankloop.service.maintenance.jobs import Maintenance
+from rankloop.service.maintenance.housekeeping import Maintenance
 from rankloop.service.settings import Settings
 from rankloop.service.storage import rankers
 from rankloop.service.storage.notifications import LOG, NEWS
