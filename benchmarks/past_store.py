@@ -122,7 +122,7 @@ def fill(url: str, lists: int, users: int = 0) -> None:
     epoch = database.read(lambda c: rankers.get_ranker(c, "shop")).epoch  # type: ignore[union-attr]
     impression = (
         "INSERT INTO impressions (id, ranker, epoch, number, created, closes, person, digest, learn, body, answer, "
-        f"shown, seen, open, seq) VALUES (?, 'shop', {epoch}, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, 0, ?)"
+        f"shown, feedback, open, seq) VALUES (?, 'shop', {epoch}, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, 0, ?)"
     )
     outcome = (
         "INSERT INTO outcomes (ranker, seq, impression_id, kind, learn, feedback, created) "
