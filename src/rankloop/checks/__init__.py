@@ -15,10 +15,19 @@ from typing import NamedTuple
 from rankloop.checks.contract import CHECKS, Check, beats_random
 from rankloop.checks.helpers import Factory
 
-__all__ = ["CHECKS", "BrokenContract", "Check", "Factory", "Outcome", "beats_random", "check_learner", "yield_checks"]
+__all__ = [
+    "CHECKS",
+    "BrokenContract",
+    "Check",
+    "CheckResult",
+    "Factory",
+    "beats_random",
+    "check_learner",
+    "yield_checks",
+]
 
 
-class Outcome(NamedTuple):
+class CheckResult(NamedTuple):
     """The result of a check: its name, its rule, and what is wrong, if anything."""
 
     name: str
@@ -29,7 +38,7 @@ class Outcome(NamedTuple):
 class BrokenContract(AssertionError):
     """A learner that breaks rules of the contract: which, and how."""
 
-    def __init__(self, failures: list[Outcome]) -> None:
+    def __init__(self, failures: list[CheckResult]) -> None:
         lines = "\n".join(f"- {one.name}: {one.error}\n  rule: {one.rule}" for one in failures)
         super().__init__(f"{len(failures)} rules of the contract are broken:\n{lines}")
         self.failures = failures
@@ -58,7 +67,7 @@ def check_learner(factory: Factory, *, learns: bool = True) -> None:
         raise BrokenContract(failures)
 
 
-def yield_checks(factory: Factory, *, learns: bool = True) -> Iterator[Outcome]:
+def yield_checks(factory: Factory, *, learns: bool = True) -> Iterator[CheckResult]:
     """Run the checks of `check_learner` in turn and yield each result."""
     for check in CHECKS:
         if check is beats_random and not learns:
@@ -70,4 +79,4 @@ def yield_checks(factory: Factory, *, learns: bool = True) -> Iterator[Outcome]:
             error = str(broken)
         except Exception as broken:
             error = f"{type(broken).__name__}: {broken}"
-        yield Outcome(check.__name__, (check.__doc__ or "").strip(), error)
+        yield CheckResult(check.__name__, (check.__doc__ or "").strip(), error)
