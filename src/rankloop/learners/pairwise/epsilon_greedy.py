@@ -6,24 +6,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rankloop.core.learner import cut, drawn, require, require_number
-from rankloop.core.types import Array, Candidates, Impression
-from rankloop.kernels.ranking import epsilon_greedy_log_probability, epsilon_greedy_order
+from rankloop.core.learner import require, require_number
+from rankloop.core.types import Candidates  # noqa: F401  (the example needs it)
 from rankloop.learners.pairwise.greedy import Greedy
+from rankloop.learners.policies import EpsilonGreedy as EpsilonGreedyPolicy
 
 
 @dataclass
 class EpsilonGreedy(Greedy):
-    """Position by position, with probability ε a random remaining document, else the best one left.
+    """Greedy, but position by position, with probability ε, a random remaining document.
 
-    Learns like `greedy`. Its exploration does not look at what is already known, so users pay for it for ever: it is
-    here to be compared against.
+    Its exploration ignores what is already known, so users pay for it forever. It is here for comparison.
 
     Parameters
     ----------
     epsilon
         Probability of a random document at a position.
-    update, rate, ridge, pairs, init, examine_next
+    rate, pairs, init, examine_next
         As in `Greedy`.
 
     Examples
@@ -45,14 +44,6 @@ class EpsilonGreedy(Greedy):
         require_number("epsilon", self.epsilon, 0)
         require(self.epsilon <= 1, "epsilon", self.epsilon, "is a probability and must be at most 1")
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
-        """The best left, or now and then any."""
-        k = cut(candidates, k, rng)
-        scores = self.score(candidates)
-        ties, coins = rng.random(scores.size), rng.random((2, k))
-        order = epsilon_greedy_order(scores, ties, coins, self.epsilon, k)
-        return drawn(candidates, order, epsilon_greedy_log_probability(scores, order, self.epsilon))
-
-    def log_propensity(self, candidates: Candidates, order: Array) -> float:
-        """The product over positions of ε / (documents left), plus 1 - ε for the best left."""
-        return float(epsilon_greedy_log_probability(self.score(candidates), order, self.epsilon))
+    @property
+    def _policy(self) -> EpsilonGreedyPolicy:
+        return EpsilonGreedyPolicy(self.epsilon)

@@ -2,69 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from rankloop.core.capabilities import Parts
-from rankloop.core.feature_map import FeatureMap
 from rankloop.core.learner import (
+    checked_order,
     checked_values,
-    cut,
-    drawn,
-    load_state,
-    require,
+    make_impression,
     require_choice,
     require_flag,
     require_number,
-    rows_of,
+    resolve_k,
     seen_of,
-    state_of,
 )
+from rankloop.core.rng import as_rng
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
-from rankloop.kernels import pairwise, preferences
-from rankloop.kernels.ranking import epsilon_greedy_log_probability, top_k
-from rankloop.learners.pairwise._linear import (
-    CARRIES,
-    HISTORY,
-    PAIR_RULES,
-    adopted,
-    best_of,
-    carry_over,
-    check_history,
-    parts_of,
-    refitted,
-    remap_history,
-    scores_of,
-)
-from rankloop.learners.pairwise._start import Start, first_weights, require_start
+from rankloop.kernels import pairwise
+from rankloop.learners.click_pairs import RULES, plain_pairs
+from rankloop.learners.composed import GradientLearner
+from rankloop.learners.models.gradient import GradientModel
+from rankloop.learners.models.linear import CARRIES, Init, first_weights
+from rankloop.learners.policies import EpsilonGreedy as EpsilonGreedyPolicy
 
 
 @dataclass
-class Greedy:
-    """Linear RankNet on the click pairs, without exploration beyond random tie-breaks.
+class Greedy(GradientLearner):
+    """Linear RankNet on click pairs by gradient steps, without exploration beyond random ties.
 
-    A strong baseline on short lists, where users see most candidates anyway, and the cheapest learner there is with
-    `update="sgd"`. It never looks for what it does not know, so on long lists it can get stuck.
+    A strong baseline on short lists, where users see most candidates anyway, and the cheapest learner there is. On long
+    lists it can get stuck, because it never looks for what it does not know.
 
     Parameters
     ----------
-    update
-        "sgd": one gradient step on the pairs of the round (the paper's SGD RankNet), microseconds an event.
-        "refit": the exact minimiser over all pairs so far. Memory and time an event grow with the pairs seen.
     rate
-        Step size of "sgd". The default was the best of .1, .03, .01, .003 and .001 held-out for three users on
-        websearch300 and on the generated mslr and mq2007 (3,000 rounds); at .1 it fails on long lists.
-    ridge
-        Weight of ‖θ‖²/2 against the summed loss; only "refit" uses it.
+        Step size.
     pairs
         Which clicked and examined unclicked documents become pairs: "all", "matched" or "adjacent", as in `PairRank`.
     init
-        "zero", "base" (the caller's order, a feature of its own) or a list of weights, as in `PairRank`.
+        "zero", "base" (the baseline ranking, a feature of its own) or a list of weights.
     examine_next
-        Take the document below the last click as seen.
+        Take the document below the last click as examined.
 
     Examples
     --------
@@ -79,99 +58,41 @@ class Greedy:
 
     Notes
     -----
-    Baseline "SGD RankNet" of Jia et al., PairRank, WWW 2021, section 4.1, which infers pairs as PairRank does there:
-    `greedy@paper`. By default it learns from all clicked against all examined unclicked ones. The refit
-    is warm-started Newton to a gradient below 1e-6 (see `kernels.pairwise.refit`).
+    Baseline "SGD RankNet" of Jia et al., PairRank, WWW 2021, section 4.1; `greedy@paper` has its adjacent pairs.
     """
 
-    update: Literal["sgd", "refit"] = "sgd"
     rate: float = 0.003
-    ridge: float = 1.0
     pairs: Literal["all", "matched", "adjacent"] = "all"
-    init: Start = "zero"
+    init: Init = "zero"
     examine_next: bool = True
 
-    feedback: ClassVar[FeedbackKind] = "clicks"
-    contextual: ClassVar[bool] = True
-    carries: ClassVar[str] = CARRIES
-
     def __post_init__(self) -> None:
-        require_choice("update", self.update, ("sgd", "refit"))
         require_number("rate", self.rate, 0, above=True)
-        require_number("ridge", self.ridge, 0, above=True)
-        require_choice("pairs", self.pairs, tuple(PAIR_RULES))
-        require_start(self.init)
-        require(self.init == "zero" or self.update == "sgd", "init", self.init, 'needs update="sgd"')
+        require_choice("pairs", self.pairs, tuple(RULES))
         require_flag("examine_next", self.examine_next)
-        self.theta_: Array = np.zeros(0)
-        # of "refit" only: its pairs x_clicked - x_unclicked so far, their weights, the running Hessian inverse
-        self.rows_: Array = np.zeros((0, 0))
-        self.weights_: Array = np.zeros(0)
-        self.hessian_inverse_: Array = np.zeros((0, 0))
+        self.model_ = GradientModel(self.init)
 
-    @property
-    def grows(self) -> str:
-        """Why its state grows with the events seen."""
-        return "keeps every pair: the exact minimiser reads all of them" if self.update == "refit" else ""
-
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
-        """The k highest scores, ties at random."""
-        k = cut(candidates, k, rng)
-        scores = self.score(candidates)
-        order = top_k(scores, rng.random(scores.size), k)
-        return drawn(candidates, order, epsilon_greedy_log_probability(scores, order, 0.0))
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
+        """The k highest scores, ties at random; in `EpsilonGreedy`, now and then any document."""
+        k = resolve_k(candidates, k)
+        order, chance = self._policy.draw(self.score(candidates), k, as_rng(rng))
+        return make_impression(candidates, order, {}, chance)
 
     def log_propensity(self, candidates: Candidates, order: Array) -> float:
-        """One in so many, where scores are equal; else this list or never."""
-        return float(epsilon_greedy_log_probability(self.score(candidates), order, 0.0))
+        """The log-probability that `rank` shows this order."""
+        return self._policy.log_propensity(self.score(candidates), order)
 
-    def adopt(self, candidates: Candidates, order: Array) -> Impression:
-        """The list as told."""
-        return adopted(self.theta_, candidates, order, self.init)
-
-    def score(self, candidates: Candidates) -> Array:
-        """(n,) x·θ, with the base order's part where the learner starts from it."""
-        return scores_of(self.theta_, candidates, self.init)
-
-    def parts(self, impression: Impression) -> Parts:
-        """Rows with the base order where the learner starts from it, and their weights."""
-        return parts_of(self.theta_, impression, self.init)
-
-    def best(self, candidates: Candidates, k: int) -> Array:
-        """The k highest scores."""
-        return best_of(self.theta_, candidates, k, self.init)
-
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
-        """One step on the round's pairs, or a refit on all of them."""
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:
+        """One gradient step on the pairs of the impression."""
         clicks, seen = checked_values(self, impression, feedback), seen_of(impression, feedback)
-        pairs = preferences.click_pairs(
-            clicks, self.examine_next, seen, PAIR_RULES[self.pairs], rng.random(clicks.size)
-        )
+        pairs, weights, _ = plain_pairs(clicks, seen, self.pairs, self.examine_next, as_rng(rng))
         if len(pairs) == 0:
             return
-        features = rows_of(impression, self.theta_.size, self.init == "base")
-        theta = self.theta_ if self.theta_.size else first_weights(self.init, features)
-        new, better = features[pairs[:, 0]] - features[pairs[:, 1]], preferences.differences(clicks, pairs)
-        if self.update == "sgd":
-            gradient, _ = pairwise.logistic_gradient(theta, new, better, 0.0)
-            self.theta_ = theta - self.rate * gradient
-        else:
-            self.theta_, self.hessian_inverse_, self.rows_, self.weights_ = refitted(
-                theta, self.hessian_inverse_, self.rows_, self.weights_, new, better, self.ridge
-            )
+        model, rows = self.model_, self.model_.rows(impression)
+        theta = model.theta_ if model.theta_.size else first_weights(self.init, rows)
+        gradient, _ = pairwise.logistic_gradient(theta, rows[pairs[:, 0]] - rows[pairs[:, 1]], weights, 0.0)
+        model.theta_ = theta - self.rate * gradient
 
-    rescale = carry_over
-
-    def remap(self, columns: FeatureMap) -> None:
-        """Go on with features in other columns."""
-        self.theta_ = columns.weights(self.theta_)
-        remap_history(self, columns, 1.0 / self.ridge)
-
-    def state(self) -> dict[str, Array]:
-        """θ and, with "refit", the pairs so far."""
-        return state_of(self)
-
-    def load(self, state: Mapping[str, Array]) -> None:
-        """Go on from `state`."""
-        check_history(state)
-        load_state(self, state, {"theta_": ("d",), **HISTORY})
+    @property
+    def _policy(self) -> EpsilonGreedyPolicy:
+        return EpsilonGreedyPolicy()

@@ -1,4 +1,4 @@
-"""Which documents of a long list can come up at all, without a matrix of all pairs."""
+"""Which documents of a long list can be among the first k, without a matrix of all pairs."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from rankloop.core.types import Array
 from rankloop.kernels.certainty import contenders
 from rankloop.kernels.long_lists import count_predecessors
 
-NOTHING = np.zeros(0)  # documents have no part of their own, or it is left out
+NOTHING = np.zeros(0)
 BLOCK = 384  # documents that are compared at a time: their products fit into a processor's cache
 FIRST = 128  # of those asked, so many by themselves: once something is known they put out most of a block
 WIDTHS = (12, 28, 60)  # columns of the rows to look at first, where they will do
 ENOUGH = 0.5  # of the typical squared distance in some columns: most pairs are further apart than that
-UNSURE = 100.0  # squared ratio of ‖θ‖ to α below which so many documents can come up that it pays to turn the rows
+ROTATE_BELOW = 100.0  # squared ratio of ‖θ‖ to α below which so many documents are left that rotating the rows pays
 SAMPLE = 300  # documents that say which directions all differ in
 
 
-def turned(root: Array, half: Array, rows: Array) -> Array:
-    """(d, d) another A with A Aᵀ as of `root`, by which a few columns of X A tell most documents X (n, d) apart.
+def rotated(root: Array, half: Array, rows: Array) -> Array:
+    """(d, d) another A with the same A Aᵀ as `root`, whose first columns separate most documents X (n, d).
 
-    The first column is where scores come from, A⁻¹θ (`half` before the turn); then come the directions in which
-    documents differ most. Plain distances of X A stay what they were.
+    The first column of X A is the direction of the scores, A⁻¹θ (`half`); then come the directions in which documents
+    differ most. Plain distances of X A do not change.
     """
     some = rows[:: -(-len(rows) // SAMPLE)] @ root
     some -= some.mean(0)
-    way = half / max(np.sqrt(half @ half), 1e-150)  # 0 where scores are the documents' own alone
+    way = half / max(np.sqrt(half @ half), 1e-150)  # 0 if scores consist of the documents' own parts
     some -= np.outer(some @ way, way)
     spread = some.T @ some
     spread += (1.0 + 2.0 * np.trace(spread)) * np.outer(way, way)  # above all other eigenvalues

@@ -1,4 +1,4 @@
-"""What the pairwise learners ask of rows, whether those are a table or sparse."""
+"""Scores, norms and distances of feature rows, dense or sparse."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rankloop.kernels.ranking import linear_scores
 Rows = Array | SparseRows
 
 
-class Numbered(NamedTuple):
-    """Sparse rows whose columns have numbers of their own, 0 … u - 1: work arrays are as long as the list is rich."""
+class NumberedRows(NamedTuple):
+    """Sparse rows whose u different columns are numbered 0 … u - 1, so that work arrays have u entries."""
 
     indptr: Array  # (n + 1,)
     indices: Array  # (m,) the columns
@@ -27,7 +27,7 @@ class Numbered(NamedTuple):
         return sparse.sparse_scores(self.indptr, self.local, self.values, theta)
 
     def norms(self, spread: Array) -> Array:
-        """(n,) lengths of the rows less their mean."""
+        """(n,) lengths of the rows minus their mean."""
         return sparse.sparse_norms(self.indptr, self.local, self.values, spread)
 
     def gram(self, spread: Array, some: Array) -> Array:
@@ -35,9 +35,9 @@ class Numbered(NamedTuple):
         return sparse.sparse_gram(self.indptr, self.local, self.values, spread, some)
 
 
-def numbered(rows: SparseRows) -> Numbered:
+def numbered(rows: SparseRows) -> NumberedRows:
     """The rows with their columns numbered."""
-    return Numbered(rows.indptr, rows.indices, *_numbers(rows))
+    return NumberedRows(rows.indptr, rows.indices, *_numbers(rows))
 
 
 def _numbers(rows: SparseRows) -> tuple[Array, Array, Array]:
@@ -46,21 +46,21 @@ def _numbers(rows: SparseRows) -> tuple[Array, Array, Array]:
 
 
 def row_scores(rows: Rows, theta: Array) -> Array:
-    """(n,) x·θ; a learner that has seen nothing has an empty θ and scores everything 0."""
+    """(n,) x·θ; an empty θ, of a model that has learned nothing, gives 0."""
     if isinstance(rows, SparseRows):
         return sparse.sparse_scores(rows.indptr, rows.indices, rows.values, theta)
     return linear_scores(rows, theta)
 
 
 def row_marks(rows: Rows) -> Array:
-    """(n,) a number by which to know each row again."""
+    """(n,) a number per row that is equal for equal rows."""
     if isinstance(rows, SparseRows):
         return sparse.sparse_row_marks(rows.indptr, rows.indices, rows.values)
     return pairwise.row_marks(rows)
 
 
 def mean_squared_distance(rows: Rows, base: bool) -> float:
-    """Of two rows, on average; without the last column where that is the base order."""
+    """The mean over pairs of rows; with `base` the last column, the baseline ranking, is left out."""
     if isinstance(rows, SparseRows):
         local, values, columns = _numbers(rows)
         if base:  # each row ends with it
