@@ -12,7 +12,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from rankloop.clicks.users import open_user
-from rankloop.core.learner import Learner, cut, show
+from rankloop.core.learner import Learner, make_impression, resolve_k
 from rankloop.core.rng import Rng
 from rankloop.core.types import Array, Candidates, Impression
 from rankloop.evaluation.metrics import mean_ndcg
@@ -47,7 +47,7 @@ class Negated(PairRank):
 
     negated: bool = True
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         """As PairRank, of the features turned round."""
         if not self.negated:
             return super().rank(candidates, k, rng)
@@ -65,14 +65,14 @@ class Sorted(BaseOrder):
     contextual = True
     feature: int = 0
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:  # noqa: ARG002
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:  # noqa: ARG002
         """By the feature."""
-        return show(candidates, self.best(candidates, k))
+        return make_impression(candidates, self.best(candidates, k))
 
     def best(self, candidates: Candidates, k: int) -> Array:
         """By the feature."""
         assert candidates.features is not None
-        return np.argsort(-candidates.features[:, self.feature], kind="stable")[: cut(candidates, k)]
+        return np.argsort(-candidates.features[:, self.feature], kind="stable")[: resolve_k(candidates, k)]
 
 
 def _turned(candidates: Candidates) -> Candidates:

@@ -16,16 +16,7 @@ import numpy as np
 
 from benchmarks.common import machine, print_rows
 from rankloop.core.errors import InvalidInput
-from rankloop.core.learner import (
-    Learner,
-    checked_order,
-    checked_values,
-    cut,
-    require_choice,
-    require_number,
-    rows_of,
-    show,
-)
+from rankloop.core.learner import Learner, checked_order, checked_values, make_impression, require_choice, require_number, resolve_k, rows_of
 from rankloop.core.registry import make
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
@@ -80,28 +71,28 @@ class VowpalWabbit:
             self._live = _opened(self._options(), self._model, "--save_resume")
         return self._live
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         """Position by position, as Vowpal Wabbit draws them."""
         seed = int(rng.integers(2**31))
-        tagged = [f"ccb slot 'seed={seed}{i} |" for i in range(cut(candidates, k))]  # else it counts on for itself
+        tagged = [f"ccb slot 'seed={seed}{i} |" for i in range(resolve_k(candidates, k))]  # else it counts on for itself
         slots = self._vw().predict(self._lines(candidates, tagged))
         order = np.array([slot[0][0] for slot in slots], dtype=np.int64)
         chances = np.array([slot[0][1] for slot in slots])
-        return show(candidates, order, {"chances": chances, **self._all(candidates)})
+        return make_impression(candidates, order, {"chances": chances, **self._all(candidates)})
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The list as told; somebody else chose, for certain."""
         told = checked_order(candidates, order)
-        return show(candidates, told, {"chances": np.ones(len(told)), **self._all(candidates)})
+        return make_impression(candidates, told, {"chances": np.ones(len(told)), **self._all(candidates)})
 
     def best(self, candidates: Candidates, k: int) -> Array:
         """What it would show without exploring."""
         if self._greedy is None:
             self._greedy = _opened("", _saved(self._vw()), "-t", self._quiet())
-        slots = self._greedy.predict(self._lines(candidates, ["ccb slot |"] * cut(candidates, k)))
+        slots = self._greedy.predict(self._lines(candidates, ["ccb slot |"] * resolve_k(candidates, k)))
         return np.array([max(slot, key=lambda one: one[1])[0] for slot in slots], dtype=np.int64)
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:  # noqa: ARG002
         """A click is worth one, at every position."""
         clicks = checked_values(self, impression, feedback) > 0
         chances, memo = impression.memo["chances"], impression.memo

@@ -16,17 +16,7 @@ import numpy as np
 
 from rankloop.clicks.log import Page, SessionLog
 from rankloop.core.errors import InvalidInput
-from rankloop.core.learner import (
-    Learner,
-    checked_order,
-    checked_values,
-    cut,
-    require_choice,
-    require_number,
-    require_whole,
-    rows_of,
-    show,
-)
+from rankloop.core.learner import Learner, checked_order, checked_values, make_impression, require_choice, require_number, require_whole, resolve_k, rows_of
 from rankloop.core.registry import make, parse_learner
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.evaluation.position_bias import position_bias
@@ -126,15 +116,15 @@ class Weekly:
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:  # noqa: ARG002
         """The best list: teams that retrain do not explore."""
-        return show(candidates, self.best(candidates, k))
+        return make_impression(candidates, self.best(candidates, k))
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The list as told."""
-        return show(candidates, checked_order(candidates, order))
+        return make_impression(candidates, checked_order(candidates, order))
 
     def best(self, candidates: Candidates, k: int) -> Array:
         """The k highest scores."""
-        return self.order(candidates)[: cut(candidates, k)]
+        return self.order(candidates)[: resolve_k(candidates, k)]
 
     # -- learning -------------------------------------------------------------------------------------------------
 
@@ -324,7 +314,7 @@ class Pair(Weekly):
 def _below(candidates: Candidates, order: Array, score: Array, shown: Impression) -> Impression:
     """The impression in the caller's positions and features; what the learner on top needs goes into the memo."""
     memo = {**shown.memo, "pair_order": shown.order, "pair_score": score[shown.order]}
-    return show(candidates, order[shown.order], memo)
+    return make_impression(candidates, order[shown.order], memo)
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from rankloop.checks import CHECKS, BrokenContract, check_learner, yield_checks
 from rankloop.checks.contract import state_size_is_bounded
-from rankloop.core.learner import show
+from rankloop.core.learner import make_impression
 from rankloop.core.types import Candidates
 from rankloop.learners.pairwise.pdgd import PDGD
 
@@ -64,7 +64,7 @@ def adopted_with(**memo: Any) -> Any:
 
 
 def adopts_anything(self: PDGD, candidates: Candidates, order: Any) -> Any:
-    return show(candidates, np.array(order), PDGD.adopt(self, candidates, np.arange(len(order))).memo)
+    return make_impression(candidates, np.array(order), PDGD.adopt(self, candidates, np.arange(len(order))).memo)
 
 
 own_random_numbers = learner_with(rank=lambda self, c, k, _: PDGD.rank(self, c, k, np.random.default_rng()))

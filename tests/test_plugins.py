@@ -29,7 +29,7 @@ import numpy as np
 
 from rankloop import Candidates, Feedback
 from rankloop.lab.worlds.world import Round
-from rankloop.core.learner import checked_order, checked_values, cut, load_state, rows_of, show, state_of
+from rankloop.core.learner import checked_order, checked_values, load_state, make_impression, resolve_k, rows_of, state_of
 
 
 @dataclass
@@ -55,16 +55,16 @@ class Mine:
         self.theta_ = np.zeros(0)
 
     def rank(self, candidates, k, rng):
-        return show(candidates, self.best(candidates, k))
+        return make_impression(candidates, self.best(candidates, k))
 
     def adopt(self, candidates, order):
         rows_of(candidates, self.theta_.size)
-        return show(candidates, checked_order(candidates, order))
+        return make_impression(candidates, checked_order(candidates, order))
 
     def best(self, candidates, k):
         rows = rows_of(candidates, self.theta_.size)
         scores = rows @ self.theta_ if self.theta_.size else np.zeros(len(rows))
-        return np.argsort(-scores, kind="stable")[: cut(candidates, k)]
+        return np.argsort(-scores, kind="stable")[: resolve_k(candidates, k)]
 
     def learn(self, impression, feedback, rng):
         clicks = checked_values(self, impression, feedback)

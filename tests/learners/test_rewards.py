@@ -8,7 +8,7 @@ import pytest
 import rankloop
 from rankloop.core import codec, registry
 from rankloop.core.errors import InvalidInput
-from rankloop.core.learner import tossed
+from rankloop.core.learner import bernoulli_clicks
 from rankloop.core.types import Array, Candidates, Feedback
 from rankloop.kernels import preferences
 
@@ -112,8 +112,8 @@ def test_bad_rewards_and_views_are_named(values: list[float], seen: int | None, 
 def test_a_coin_is_fair_and_plain_clicks_need_none() -> None:
     values = np.array([0.0, 0.3, 1.0])
     rng = np.random.default_rng(3)
-    means = np.mean([tossed(values, rng) for _ in range(4000)], axis=0)
+    means = np.mean([bernoulli_clicks(values, rng) for _ in range(4000)], axis=0)
     assert means == pytest.approx(values, abs=4 * (0.3 * 0.7 / 4000) ** 0.5)
     before = rng.bit_generator.state
-    assert tossed(np.array([0.0, 1.0]), rng).tolist() == [0.0, 1.0]
+    assert bernoulli_clicks(np.array([0.0, 1.0]), rng).tolist() == [0.0, 1.0]
     assert rng.bit_generator.state == before

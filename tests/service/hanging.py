@@ -38,7 +38,7 @@ class HangsIn(Reverse):
             time.sleep(3600)
         return super().rank(candidates, k, rng)
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:
         if impression.query == "hang":
             if self.where == "learn":
                 time.sleep(3600)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from rankloop.core.learner import checked_values, cut, load_state, show, state_of
+from rankloop.core.learner import checked_values, load_state, make_impression, resolve_k, state_of
 from rankloop.core.registry import LEARNERS, Entry
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from tests.service.running import PATIENCE
@@ -28,15 +28,15 @@ class Reverse:
         self.learned_: Array = np.zeros(1)
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Any:  # noqa: ARG002
-        return show(candidates, self.best(candidates, k))
+        return make_impression(candidates, self.best(candidates, k))
 
     def adopt(self, candidates: Candidates, order: Array) -> Any:
-        return show(candidates, np.asarray(order))
+        return make_impression(candidates, np.asarray(order))
 
     def best(self, candidates: Candidates, k: int) -> Any:
-        return np.arange(candidates.n)[::-1][: cut(candidates, k)].copy()
+        return np.arange(candidates.n)[::-1][: resolve_k(candidates, k)].copy()
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:  # noqa: ARG002
         checked_values(self, impression, feedback)
         self.learned_ = self.learned_ + 1
 
@@ -53,7 +53,7 @@ class Grader(Reverse):
 
     feedback: ClassVar[FeedbackKind] = "grades"
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:  # noqa: ARG002
         self.learned_ = self.learned_ + checked_values(self, impression, feedback).sum()
 
 
@@ -90,7 +90,7 @@ class Raises(Reverse):
         self._raise("best")
         return super().best(candidates, k)
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:
         if impression.query == "poison":
             self._raise("learn")
         super().learn(impression, feedback, rng)
@@ -189,7 +189,7 @@ class Rubbish(Reverse):
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Any:
         if self.where == "rank":
-            return rubbish(self.kind, candidates, cut(candidates, k))
+            return rubbish(self.kind, candidates, resolve_k(candidates, k))
         return super().rank(candidates, k, rng)
 
     def adopt(self, candidates: Candidates, order: Array) -> Any:
@@ -199,7 +199,7 @@ class Rubbish(Reverse):
 
     def best(self, candidates: Candidates, k: int) -> Any:
         if self.where == "best":
-            made = rubbish(self.kind, candidates, cut(candidates, k))
+            made = rubbish(self.kind, candidates, resolve_k(candidates, k))
             return getattr(made, "order", made)
         return super().best(candidates, k)
 
@@ -214,7 +214,7 @@ class Disobedient(Reverse):
         turned = order[::-1].copy()
         if self.in_place:
             order[:] = turned
-        return show(candidates, turned)
+        return make_impression(candidates, turned)
 
 
 @dataclass

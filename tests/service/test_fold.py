@@ -14,7 +14,7 @@ import pytest
 
 from rankloop.core import codec
 from rankloop.core.errors import RankloopError
-from rankloop.core.learner import show
+from rankloop.core.learner import make_impression
 from rankloop.core.types import Array, Candidates, FeedbackKind, Impression
 from rankloop.service.control.rankers import complete
 from rankloop.service.ranking.model import load_learner, make_learner
@@ -37,11 +37,11 @@ class Counting:
     def __post_init__(self) -> None:
         self.count_: Array = np.zeros(1)
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:  # noqa: ARG002
-        return show(candidates, np.arange(k))
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:  # noqa: ARG002
+        return make_impression(candidates, np.arange(k))
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
-        return show(candidates, order)
+        return make_impression(candidates, order)
 
     def best(self, candidates: Candidates, k: int) -> Array:  # noqa: ARG002
         return np.arange(k)
@@ -73,7 +73,7 @@ class Dawdling(Fold):
 
 
 def outcome(seq: int) -> Outcome:
-    shown = show(Candidates("", ["a", "b"]), np.arange(2))
+    shown = make_impression(Candidates("", ["a", "b"]), np.arange(2))
     return Outcome(seq, True, 0, codec.dump_impression(shown), [0.0, 1.0])
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from rankloop.core import codec
-from rankloop.core.learner import show
+from rankloop.core.learner import make_impression
 from rankloop.core.types import Candidates
 from rankloop.service.storage import (
     NewEvent,
@@ -42,7 +42,7 @@ from rankloop.wire.rankers import Spec
 SMALL, LARGE = 500, 8000
 RANKERS = ("shop", "other")
 SPEC = Spec(learner="pairrank", features=["a"])
-BODY = codec.dump_impression(show(Candidates("q", ["x", "y"], [[1.0], [0.0]]), np.arange(2)))
+BODY = codec.dump_impression(make_impression(Candidates("q", ["x", "y"], [[1.0], [0.0]]), np.arange(2)))
 KINDS = {"pairrank": "clicks"}
 
 

@@ -1,4 +1,7 @@
-"""What a learner may tell of itself beside the protocol of `rankloop.core.learner`, to those who watch it or ask it."""
+"""Optional capabilities of a learner, beside the protocol in `rankloop.core.learner`.
+
+A learner has a capability if it has its methods: `isinstance(learner, Explains)`.
+"""
 
 from __future__ import annotations
 
@@ -12,108 +15,15 @@ from rankloop.core.types import Array, Candidates, Impression, Rows, SparseRows
 from rankloop.kernels.sparse import sparse_scores
 
 
-class Explanation(NamedTuple):
-    """Why a list stands as it does, in slots of the list shown (0 is the top)."""
+class ScoreTerms(NamedTuple):
+    """What the scores of a ranking are made of: rows · weights, and each document's own part."""
 
-    best: Array  # (k,) the slots in the order that the learner believes best
-    uncertain: Array  # (m, 2) slots of the pairs whose order it is not sure of, the upper one first
-    pairs: int  # how many pairs that is among: all of the list, or those that the learner compares
-
-
-@runtime_checkable
-class Explains(Protocol):
-    """Optional: tells what of a list was belief and what was trial."""
-
-    def explain(self, impression: Impression) -> Explanation:
-        """From the memo where it tells what was believed when the list was made, else from what is learned now.
-
-        The impression may be of a list that was adopted. Changes nothing, and is quick: nothing is ranked meanwhile.
-        """
-
-
-@runtime_checkable
-class Confident(Protocol):
-    """Optional, for linear learners with weights `theta_`: tells how sure they are."""
-
-    def half_widths(self) -> Array:
-        """(d,) half the width of each weight's confidence interval, as the learner itself uses it; empty while nothing
-        is learned. Changes nothing."""
-
-
-class Drift(NamedTuple):
-    """What a learner has noticed of users who change; lists are counted as they are learned from, from 1 on."""
-
-    lists: int  # learned from so far
-    since: int  # the list at which the model that ranks took over; 0: it always did
-    alarms: int  # changes that it is sure of
-    latest: Array  # (m,) the lists from which on the latest of them were met, oldest first
-
-
-@runtime_checkable
-class Follows(Protocol):
-    """Optional: a learner that notices when users change. Operators are told."""
-
-    def drift(self) -> Drift:
-        """What it has noticed so far. Changes nothing, and is quick."""
-
-
-@runtime_checkable
-class Remembers(Protocol):
-    """Optional: a learner that keeps something of each query that comes, beside what holds for all. Operators are told.
-
-    Where it has `parts`, a query of which it knows nothing has nothing of its own in its scores: all 0.
-    """
-
-    @property
-    def remembered(self) -> int:
-        """How many queries it remembers now."""
-
-
-@runtime_checkable
-class KnowsPropensity(Protocol):
-    """Optional: a learner that can say how likely `rank` is to show a list. Off-policy estimates ask."""
-
-    def log_propensity(self, candidates: Candidates, order: Array) -> float:
-        """log of the probability that `rank(candidates, len(order), rng)` shows `order`; -inf: it never does.
-
-        Exact, changes nothing. What `rank` draws carries the same number in its memo (`drawn`).
-        """
-
-
-@runtime_checkable
-class TellsChances(Protocol):
-    """Optional: a learner that can say how likely each candidate is to stand first, all at once."""
-
-    def chances(self, candidates: Candidates) -> Array:
-        """(n,) probabilities, exact, that add up to 1: of what `rank` would show now. Changes nothing."""
-
-
-@runtime_checkable
-class Grows(Protocol):
-    """Optional: a learner whose state grows with the events it has seen says so, or the contract does not let it."""
-
-    @property
-    def grows(self) -> str:
-        """Why, for people who choose a learner; empty: with these parameters it does not."""
-
-
-@runtime_checkable
-class Scores(Protocol):
-    """Optional: a learner whose best list is that of the highest scores. Those with weights `theta_` need it not."""
-
-    def score(self, candidates: Candidates) -> Array:
-        """(n,) how good each candidate is believed to be, higher is better. No randomness, changes nothing."""
-
-
-class Parts(NamedTuple):
-    """What the scores of a list are made of: rows · weights, and what is each document's own."""
-
-    rows: Rows  # (k, d), or (k, d + 1) with the base order as last column
+    rows: Rows  # (k, d), or (k, d + 1) with the baseline position as last column
     weights: Array  # of each column; empty: all 0
     own: Array | None = None  # (k,)
 
     def scores(self) -> Array:
-        """(k,) what they come to."""
+        """(k,) their sum."""
         rows, own = self.rows, 0.0 if self.own is None else self.own
         if self.weights.size == 0:
             return np.zeros(len(rows)) + own
@@ -123,47 +33,94 @@ class Parts(NamedTuple):
 
 
 @runtime_checkable
-class ScoresByParts(Protocol):
-    """Optional, for learners whose weights are not all that there is to a score: a base order, a memory."""
+class Scores(Protocol):
+    """The believed best ranking is that of the highest scores."""
 
-    def parts(self, impression: Impression) -> Parts:
-        """What the scores of a list are made of now. Changes nothing."""
-
-
-@runtime_checkable
-class InParts(Protocol):
-    """Optional, for learners that keep something of each query: a copy can follow the learner by what has changed,
-    at a cost that does not grow with the queries remembered."""
-
-    def part(self, queries: int) -> dict[str, Array]:
-        """All that can have changed by learning from lists of the last so many different queries. Changes nothing."""
-
-    def take(self, part: Mapping[str, Array]) -> None:
-        """Put a `part` of another learner with the same parameters in: a copy that was like it before, or at any time
-        since, ranks as it does from now on, bit for bit. The copy is to rank with, not to learn with."""
-
-
-def takes_sparse(learner: object) -> bool:
-    """Whether a learner ranks by sparse rows (`SparseRows`), so that a hundred thousand columns are no matter: pairwise
-    ones with one variance a feature do, others say it by `sparse`. The contract holds them to it."""
-    return getattr(learner, "confidence", None) == "diagonal" or bool(getattr(learner, "sparse", False))
+    def score(self, candidates: Candidates) -> Array:
+        """(n,) how good each candidate is believed to be, higher is better. No randomness, changes nothing."""
 
 
 @runtime_checkable
-class Rescales(Protocol):
-    """Optional, for learners that score by a weighted sum: they can go on with features on another scale."""
+class LinearScores(Protocol):
+    """Scores are weighted sums of features, in part at least."""
+
+    def score_terms(self, impression: Impression) -> ScoreTerms:
+        """What the scores of a ranking are made of now. Changes nothing."""
+
+    def half_widths(self) -> Array:
+        """(d,) half the width of each weight's confidence interval; empty if there are none. Changes nothing."""
 
     def rescale(self, growth: Array) -> None:
-        """From now on feature j comes divided by `growth[j]` (and moved, which no order depends on): weights become
-        such that lists are ordered as before. Changes nothing else, and cannot fail."""
+        """Continue with feature j divided by `growth[j]`: weights change so that rankings do not. Cannot fail."""
+
+
+class Explanation(NamedTuple):
+    """What was believed about a ranking, in positions of the ranking shown (0 is the top)."""
+
+    best: Array  # (k,) the positions in the order that the learner believes best
+    uncertain: Array  # (m, 2) positions of the pairs whose order it is not sure of, the upper one first
+    pairs: int  # the number of pairs that were compared
+
+
+class Drift(NamedTuple):
+    """Changes of the users that a learner has noticed; impressions are counted as they are learned from, from 1."""
+
+    lists: int  # learned from so far
+    since: int  # the impression at which the present model took over; 0: at the beginning
+    alarms: int  # changes
+    latest: Array  # (m,) the impressions at which the latest of them began, oldest first
+
+
+class Report(NamedTuple):
+    """What operators want to know about a learner."""
+
+    remembered: int | None = None  # queries of which something is kept; None: nothing is kept per query
+    drift: Drift | None = None  # None: changes are not detected
+    grows: str = ""  # why the state grows with the events seen; empty: it does not
+    sparse: bool = False  # whether `SparseRows` are accepted
+
+
+@runtime_checkable
+class Observable(Protocol):
+    """Reports on itself to those who watch it."""
+
+    def report(self) -> Report:
+        """What is known now. Changes nothing, and is quick."""
+
+    def explain(self, impression: Impression) -> Explanation | None:
+        """What was certain when the ranking was made, as far as the memo has it, else what is certain now; None if the
+        learner cannot tell. The impression may be an adopted one. Changes nothing, and is quick."""
+
+
+@runtime_checkable
+class Propensity(Protocol):
+    """The probability of a ranking is known exactly. Off-policy estimates use it."""
+
+    def log_propensity(self, candidates: Candidates, order: Array) -> float:
+        """log of the probability that `rank(candidates, len(order), rng)` shows `order`; -inf: it never does.
+
+        Changes nothing. A ranking that was drawn has the same number in its memo (`make_impression`).
+        """
+
+
+@runtime_checkable
+class StateDeltas(Protocol):
+    """A copy can follow the learner by what has changed, at a cost that does not grow with the queries remembered."""
+
+    def state_delta(self, queries: int) -> dict[str, Array]:
+        """All that can have changed by learning from the last so many different queries. Changes nothing."""
+
+    def apply_delta(self, delta: Mapping[str, Array]) -> None:
+        """Apply a `state_delta` of another learner with the same parameters: a copy that was equal to it before, or at
+        any time since, ranks as it does from now on, bit for bit. The copy is to rank with, not to learn with."""
 
 
 @runtime_checkable
 class Remaps(Protocol):
-    """Optional, for learners that rank by features: they keep what they have learned when the features change.
+    """What was learned carries over when features are added, removed or renamed.
 
-    A learner whose impressions have notes in feature space also has `remap_memo(memo, columns)`: the notes of an
-    impression from before the change as `learn` takes them after it.
+    A learner whose impressions have notes in feature space also has `remap_memo(memo, columns)`: the memo of an
+    impression from before the change as `learn` takes it after the change.
     """
 
     carries: ClassVar[str]  # one line: what carries over, for API answers and documentation
@@ -173,3 +130,8 @@ class Remaps(Protocol):
 
         Raises `InvalidParameter` if these parameters do not allow it, and then changes nothing.
         """
+
+
+def report_of(learner: object) -> Report:
+    """The learner's report, or an empty one."""
+    return learner.report() if isinstance(learner, Observable) else Report()

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 import rankloop.kernels.compilation  # noqa: F401  (tells who waits on a terminal what is being compiled)
 from rankloop.core.errors import InvalidInput, InvalidParameter, RankloopWarning
+from rankloop.core.rng import as_rng
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression, SparseRows, taken
 from rankloop.kernels.input_checks import filled, filled_beside
 from rankloop.kernels.ranking import with_places
@@ -30,10 +31,10 @@ class Learner(Protocol):
     feedback: ClassVar[FeedbackKind]
     contextual: ClassVar[bool]
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         """A list to show, explored where the learner wants to. Changes nothing.
 
-        `rng` is a numpy.random.Generator, not a seed, which would draw each list from the same numbers.
+        `rng` is a numpy.random.Generator, or a seed, which draws the same numbers in every call.
         """
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
@@ -46,7 +47,7 @@ class Learner(Protocol):
     def best(self, candidates: Candidates, k: int) -> Array:
         """(k,) positions of what the learner believes best, top first. No randomness, changes nothing."""
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:
         """Take in what the user did. The only method that changes the learner."""
 
     def state(self) -> dict[str, Array]:
@@ -224,10 +225,8 @@ def memo_of(impression: Impression, name: str, *shape: int) -> Array:
     return value
 
 
-def cut(candidates: Candidates, k: int, rng: np.random.Generator | None = None) -> int:
-    """How many positions to fill: k, or all candidates where there are fewer. Whoever draws them gives his `rng`."""
-    if rng is not None and not hasattr(rng, "random"):  # a seed, mostly
-        raise InvalidInput(f"rng is {rng!r}; give a numpy.random.Generator, such as numpy.random.default_rng(0)")
+def resolve_k(candidates: Candidates, k: int) -> int:
+    """How many positions to fill: k, or the number of candidates if that is smaller."""
     if (type(k) is not int and (not isinstance(k, int | np.integer) or isinstance(k, bool))) or k < 1:
         raise InvalidInput(f"k is {k!r}; it must be a whole number, and at least one position must be shown")
     return min(int(k), len(candidates.items))
@@ -258,36 +257,29 @@ def checked_order(candidates: Candidates, order: ArrayLike) -> Array:
     return positions
 
 
-def show(candidates: Candidates, order: Array, memo: Mapping[str, Array] | None = None, rows: Any = None) -> Impression:
-    """The impression of showing `candidates` in `order`; `rows` (k, d) are its features, if a kernel copied them."""
+DRAWN = ("log_propensity", "candidates")  # memo entries for others than the learner: `learn` does not read them
+
+
+def make_impression(
+    candidates: Candidates,
+    order: Array,
+    memo: Mapping[str, Array] | None = None,
+    log_propensity: float | None = None,
+    rows: Any = None,
+) -> Impression:
+    """The impression of showing `candidates` in `order`; `rows` (k, d) are its features, if a kernel copied them.
+
+    A ranking that was drawn with a known probability has its `log_propensity` (1,) and the number of `candidates` (1,)
+    in its memo. An adopted ranking has neither.
+    """
     if rows is None:
         rows = candidates.features
         rows = rows.take(order, axis=0) if type(rows) is np.ndarray else taken(rows, order)
-    return Impression(candidates.query, order, candidates.items[order], rows, memo or {})
-
-
-DRAWN = ("log_propensity", "candidates")  # what the memo of a drawn list tells others; `learn` does not need it
-
-
-def drawn(
-    candidates: Candidates,
-    order: Array,
-    log_propensity: float,
-    memo: Mapping[str, Array] | None = None,
-    rows: Array | None = None,
-) -> Impression:
-    """The impression of a list that the learner has drawn and knows the probability of, exactly.
-
-    Two entries join the memo: `log_propensity` (1,), the log-probability of this list given the candidates, and
-    `candidates` (1,), how many those were. A list that someone else ordered (`adopt`) has neither, and the service
-    takes the first out where lists are not shown as they were drawn: who finds it may rely on it.
-    """
-    known = {
-        **(memo or {}),
-        "log_propensity": np.array([log_propensity]),
-        "candidates": np.array([len(candidates.items)]),
-    }
-    return show(candidates, order, known, rows)
+    memo = memo or {}
+    if log_propensity is not None:
+        drawn = {"log_propensity": np.array([log_propensity]), "candidates": np.array([len(candidates.items)])}
+        memo = {**memo, **drawn}
+    return Impression(candidates.query, order, candidates.items[order], rows, memo)
 
 
 def checked_values(learner: Learner, impression: Impression, feedback: Feedback) -> Array:
@@ -339,14 +331,14 @@ def seen_of(impression: Impression, feedback: Feedback) -> int:
     return int(seen)
 
 
-def tossed(values: Array, rng: np.random.Generator) -> Array:
+def bernoulli_clicks(values: Array, rng: np.random.Generator | int) -> Array:
     """(k,) rewards as clicks: each is one with the probability of its value, for learners that count clicks.
 
     On average nothing changes, and what holds for clicks that come with a probability holds for rewards in [0, 1]
     (Agrawal & Goyal, COLT 2012, Algorithm 2, do so for Thompson sampling). Plain clicks need no coin.
     """
     if any(0.0 < value < 1.0 for value in values.tolist()):  # of a few numbers: quicker than numpy
-        return (rng.random(values.size) < values).astype(np.float64)
+        return (as_rng(rng).random(values.size) < values).astype(np.float64)
     return values
 
 

@@ -226,7 +226,7 @@ class StandardizedLearner:
         self.inner = clone(self.inner)
         self.scaler = StreamScaler()
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         """Return the ranking that the inner learner shows."""
         return _with_raw_rows(self.inner.rank(self._scaled(candidates), k, rng), candidates)
 
@@ -238,7 +238,7 @@ class StandardizedLearner:
         """Return the positions that the inner learner believes best."""
         return self.inner.best(self._scaled(candidates), k)
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:
         """Let the inner learner learn, then update the scale; the first list is learned on its own scale."""
         rows = impression.features
         if rows is None or type(rows) is SparseRows or rows.ndim != 2 or not all_finite(rows):

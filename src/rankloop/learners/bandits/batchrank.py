@@ -8,7 +8,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from rankloop.core.compiled_rounds import ClickLoop, ClickWorld
-from rankloop.core.learner import checked_order, checked_values, cut, require_choice, require_number, show, tossed
+from rankloop.core.rng import as_rng
+from rankloop.core.learner import bernoulli_clicks, checked_order, checked_values, make_impression, require_choice, require_number, resolve_k
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import batchrank as kernels
 from rankloop.kernels.elementary import log
@@ -78,9 +79,9 @@ class BatchRank(PerQuery):
         require_bounds(self.max_queries, self.max_items)
         self.queries_ = QueryTable(COLUMNS, self.max_queries, self.max_items)
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         """Batch by batch: the least shown of its items, in random order."""
-        k = cut(candidates, k, rng)
+        k, rng = resolve_k(candidates, k), as_rng(rng)
         codes = item_codes(candidates.items[: self.max_items])
         homes, spans, shows, stamps, _ = self._seats(candidates.query, codes, k)
         order = np.arange(codes.size)
@@ -89,22 +90,22 @@ class BatchRank(PerQuery):
         unseen = rest[homes[rest] != kernels.DROPPED]
         marks = np.concatenate([stamps[shown], np.full(k - shown.size, -1), stamps[unseen]])
         memo = {"stamps": marks, "unseen": codes[unseen]}
-        return show(candidates, np.concatenate([shown, np.arange(shown.size, k)]), memo)
+        return make_impression(candidates, np.concatenate([shown, np.arange(shown.size, k)]), memo)
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         order = checked_order(candidates, order)
-        return show(candidates, order, {"stamps": np.full(order.size, -1), "unseen": np.zeros(0, np.int64)})
+        return make_impression(candidates, order, {"stamps": np.full(order.size, -1), "unseen": np.zeros(0, np.int64)})
 
     def best(self, candidates: Candidates, k: int) -> Array:
-        k = cut(candidates, k)
+        k = resolve_k(candidates, k)
         homes, _, shows, _, wins = self._seats(candidates.query, item_codes(candidates.items[: self.max_items]), k)
         worth = np.where(homes == kernels.DROPPED, -np.inf, -homes.astype(np.float64))
         order = top_k(worth, -wins / np.maximum(shows, 1), k)
         return np.concatenate([order, np.arange(order.size, k)])
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:
         """Count displays and clicks; look at the batches whose stage is over."""
-        clicks = tossed(checked_values(self, impression, feedback), rng)
+        clicks = bernoulli_clicks(checked_values(self, impression, feedback), rng)
         unseen = memo_integers(impression, "unseen")
         stamps = memo_integers(impression, "stamps", impression.k + unseen.size)
         took_part = stamps >= 0

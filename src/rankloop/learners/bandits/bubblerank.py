@@ -10,7 +10,8 @@ import numpy as np
 
 from rankloop.core.capabilities import Explanation
 from rankloop.core.compiled_rounds import ClickLoop, ClickWorld
-from rankloop.core.learner import checked_order, checked_values, cut, drawn, require, require_number, show, tossed
+from rankloop.core.rng import as_rng
+from rankloop.core.learner import bernoulli_clicks, checked_order, checked_values, make_impression, require, require_number, resolve_k
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import bubblerank as kernels
 from rankloop.learners.query_table import Column, PerQuery, QueryTable, item_codes, memo_integers, require_bounds
@@ -88,9 +89,9 @@ class BubbleRank(PerQuery):
         }
         self.queries_ = QueryTable(columns, self.max_queries, self.max_items)
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         """The base list, with some neighbours exchanged."""
-        k = cut(candidates, k, rng)
+        k, rng = resolve_k(candidates, k), as_rng(rng)
         base = self._base(candidates, k)
         flags = np.zeros(k, np.int64)
         coins = rng.random(kernels.tosses(base.numbers.size, k))
@@ -104,7 +105,7 @@ class BubbleRank(PerQuery):
         kernels.exchange(listed, flags, parity, order)
         if outside >= 0:  # who had no position, and behind whom the one from outside stood
             memo["outside"] = base.codes[[order[k], base.listed[above]]]
-        return drawn(candidates, order[:k], self._log_chance(base, order[:k]), memo)
+        return make_impression(candidates, order[:k], memo, self._log_chance(base, order[:k]))
 
     def log_propensity(self, candidates: Candidates, order: Array) -> float:
         """Half for each parity: one half for every pair that is tried, and a fair draw of the one from outside."""
@@ -129,12 +130,12 @@ class BubbleRank(PerQuery):
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         order = checked_order(candidates, order)
-        return show(candidates, order, {"pairs": np.zeros(order.size, np.int64), "parity": np.array([-1])})
+        return make_impression(candidates, order, {"pairs": np.zeros(order.size, np.int64), "parity": np.array([-1])})
 
     def best(self, candidates: Candidates, k: int) -> Array:
         slot = self.queries_.find(candidates.query)
         numbers = self.queries_.numbers(slot, item_codes(candidates.items))
-        return kernels.base_list(self.queries_.values(slot)[0], numbers)[: cut(candidates, k)]
+        return kernels.base_list(self.queries_.values(slot)[0], numbers)[: resolve_k(candidates, k)]
 
     def explain(self, impression: Impression) -> Explanation:
         """Which neighbours it was the turn of, and which of these were left to a coin; of an adopted list, none."""
@@ -147,9 +148,9 @@ class BubbleRank(PerQuery):
         upper = np.flatnonzero(flags)
         return Explanation(best, np.stack([upper, upper + 1], axis=1), (k - parity) // 2)
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:
         """Compare the items of each randomised pair; exchange neighbours of the base list where that is due."""
-        clicks = tossed(checked_values(self, impression, feedback), rng)
+        clicks = bernoulli_clicks(checked_values(self, impression, feedback), rng)
         parity, flags = memo_integers(impression, "parity", 1).item(), memo_integers(impression, "pairs", impression.k)
         outside = memo_integers(impression, "outside", 2) if flags[-1] > 0 else np.zeros(0, np.int64)
         if parity < 0:

@@ -10,7 +10,8 @@ import numpy as np
 
 from rankloop.core.compiled_rounds import ClickLoop, ClickWorld
 from rankloop.core.errors import InvalidInput
-from rankloop.core.learner import checked_order, checked_values, cut, drawn, require_choice, seen_of, show, tossed
+from rankloop.core.rng import as_rng
+from rankloop.core.learner import bernoulli_clicks, checked_order, checked_values, make_impression, require_choice, resolve_k, seen_of
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import cascade as kernels
 from rankloop.kernels.ranking import top_k
@@ -71,31 +72,31 @@ class CascadeUCB1(PerQuery):
         require_bounds(self.max_queries, self.max_items)
         self.queries_ = QueryTable({"shows": Column("item"), "wins": Column("item")}, self.max_queries, self.max_items)
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         """The k highest upper bounds."""
-        k = cut(candidates, k, rng)
+        k, rng = resolve_k(candidates, k), as_rng(rng)
         bounds = self._bounds(candidates)
         order = self._order(candidates, k, bounds, rng.random(bounds.size) * (self.ties == "random"))
-        return drawn(candidates, order, self._chance(candidates, bounds, order))
+        return make_impression(candidates, order, log_propensity=self._chance(candidates, bounds, order))
 
     def log_propensity(self, candidates: Candidates, order: Array) -> float:
         """One in so many, where bounds are equal and ties broken at random; else this list or never."""
         return self._chance(candidates, self._bounds(candidates), order)
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
-        return show(candidates, checked_order(candidates, order))
+        return make_impression(candidates, checked_order(candidates, order))
 
     def best(self, candidates: Candidates, k: int) -> Array:
         _, numbers, shows, wins = self._known(candidates)
         return self._order(candidates, k, kernels.rates(numbers, shows, wins), np.zeros(numbers.size))
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:
         """Count what was looked at, and what was clicked."""
         clicks, seen = checked_values(self, impression, feedback), seen_of(impression, feedback)
         observed = kernels.observed(clicks, self.observe == "last", seen)
         slot, numbers, _ = self.queries_.enter(impression.query, item_codes(impression.items)[:observed])
         shows, wins = self.queries_.values(slot)
-        kernels.count(numbers, tossed(clicks, rng), shows, wins)
+        kernels.count(numbers, bernoulli_clicks(clicks, rng), shows, wins)
 
     def load(self, state: Mapping[str, Array]) -> None:
         shows, wins = np.asarray(state.get("shows_", 0)), np.asarray(state.get("wins_", 0))
@@ -143,6 +144,6 @@ class CascadeUCB1(PerQuery):
 
     def _order(self, candidates: Candidates, k: int, keys: Array, ties: Array) -> Array:
         """(k,) positions by `keys`; those beyond `max_items` stand below."""
-        k = cut(candidates, k)
+        k = resolve_k(candidates, k)
         order = top_k(keys, ties, k)
         return order if order.size == k else np.concatenate([order, np.arange(order.size, k)])

@@ -11,20 +11,8 @@ import numpy as np
 
 from rankloop.core.capabilities import Parts
 from rankloop.core.feature_map import FeatureMap
-from rankloop.core.learner import (
-    checked_order,
-    checked_values,
-    cut,
-    drawn,
-    load_state,
-    require,
-    require_flag,
-    require_number,
-    seen_of,
-    show,
-    state_of,
-    wide_rows_of,
-)
+from rankloop.core.rng import as_rng
+from rankloop.core.learner import checked_order, checked_values, load_state, make_impression, require, require_flag, require_number, resolve_k, seen_of, state_of, wide_rows_of
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression, SparseRows
 from rankloop.kernels import inverse_gap_weighting
 from rankloop.kernels.preferences import examined_count
@@ -106,12 +94,12 @@ class SquareCB:
         self.level_: Array = np.array([0.0, 1.0 / self.prior])  # the intercept, and its variance
         self.events_: Array = np.zeros(1, np.int64)
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         """A list drawn by inverse gaps, position by position."""
-        k = cut(candidates, k, rng)
+        k, rng = resolve_k(candidates, k), as_rng(rng)
         uniforms = rng.random(k)
         order, chance = inverse_gap_weighting.drawn_order(self.score(candidates), uniforms, self._gamma(), self.epsilon)
-        return drawn(candidates, order, chance)
+        return make_impression(candidates, order, log_propensity=chance)
 
     def log_propensity(self, candidates: Candidates, order: Array) -> float:
         """The product over positions of each item's probability among those left."""
@@ -126,10 +114,10 @@ class SquareCB:
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         wide_rows_of(candidates, self.theta_.size)
-        return show(candidates, checked_order(candidates, order))
+        return make_impression(candidates, checked_order(candidates, order))
 
     def best(self, candidates: Candidates, k: int) -> Array:
-        return top_k(self.score(candidates), np.zeros(candidates.n), cut(candidates, k))
+        return top_k(self.score(candidates), np.zeros(candidates.n), resolve_k(candidates, k))
 
     def score(self, candidates: Candidates) -> Array:
         return np.asarray(self._scores(wide_rows_of(candidates, self.theta_.size)) + self.level_[0])
@@ -139,7 +127,7 @@ class SquareCB:
         rows = wide_rows_of(impression, self.theta_.size)
         return Parts(rows, self.theta_, np.full(len(rows), self.level_[0]))
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:  # noqa: ARG002
         """Regress the rewards of what was seen on its features."""
         rewards, reported = checked_values(self, impression, feedback), seen_of(impression, feedback)
         rows = wide_rows_of(impression, self.theta_.size)

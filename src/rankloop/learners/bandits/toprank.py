@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from rankloop.core.compiled_rounds import ClickLoop, ClickWorld
-from rankloop.core.learner import checked_order, checked_values, cut, drawn, require_number, show, tossed
+from rankloop.core.rng import as_rng
+from rankloop.core.learner import bernoulli_clicks, checked_order, checked_values, make_impression, require_number, resolve_k
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import toprank as kernels
 from rankloop.kernels.elementary import log
@@ -66,9 +67,9 @@ class TopRank(PerQuery):
         require_bounds(self.max_queries, self.max_items)
         self.queries_ = QueryTable({"leads": Column("pair"), "duels": Column("pair")}, self.max_queries, self.max_items)
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         """Block by block, each in random order."""
-        k = cut(candidates, k, rng)
+        k, rng = resolve_k(candidates, k), as_rng(rng)
         codes = item_codes(candidates.items[: self.max_items])
         _, block, _ = self._blocks(candidates.query, codes)
         order = np.arange(codes.size)
@@ -79,7 +80,7 @@ class TopRank(PerQuery):
         blocks = np.concatenate([block[shown], np.full(k - shown.size, -1), block[unseen]])
         memo = {"blocks": blocks, "unseen": codes[unseen]}
         order = np.concatenate([shown, np.arange(shown.size, k)])
-        return drawn(candidates, order, chance_of(-block, order), memo)
+        return make_impression(candidates, order, memo, chance_of(-block, order))
 
     def log_propensity(self, candidates: Candidates, order: Array) -> float:
         """The product over positions of 1 / (items of the block that are left)."""
@@ -88,17 +89,17 @@ class TopRank(PerQuery):
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         order = checked_order(candidates, order)
-        return show(candidates, order, {"blocks": np.full(order.size, -1), "unseen": np.zeros(0, np.int64)})
+        return make_impression(candidates, order, {"blocks": np.full(order.size, -1), "unseen": np.zeros(0, np.int64)})
 
     def best(self, candidates: Candidates, k: int) -> Array:
-        k = cut(candidates, k)
+        k = resolve_k(candidates, k)
         numbers, block, leads = self._blocks(candidates.query, item_codes(candidates.items[: self.max_items]))
         order = top_k(-block.astype(np.float64), -kernels.net_wins(leads, numbers, block), k)
         return np.concatenate([order, np.arange(order.size, k)])
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:
         """Compare the items of each block that was shown."""
-        clicks = tossed(checked_values(self, impression, feedback), rng)
+        clicks = bernoulli_clicks(checked_values(self, impression, feedback), rng)
         unseen = memo_integers(impression, "unseen")
         blocks = memo_integers(impression, "blocks", impression.k + unseen.size)
         took_part = blocks >= 0

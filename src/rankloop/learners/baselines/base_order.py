@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rankloop.core.learner import cut, drawn
+from rankloop.core.rng import as_rng
+from rankloop.core.learner import make_impression, resolve_k
 from rankloop.core.types import Array, Candidates, Impression
 from rankloop.learners.baselines.random_order import RandomOrder
 
@@ -21,10 +22,10 @@ class BaseOrder(RandomOrder):
     array(['a', 'b'], dtype='<U1')
     """
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         """The first k as they came."""
-        k = cut(candidates, k, rng)
-        return drawn(candidates, np.arange(k), 0.0)
+        k, rng = resolve_k(candidates, k), as_rng(rng)
+        return make_impression(candidates, np.arange(k), log_propensity=0.0)
 
     def log_propensity(self, candidates: Candidates, order: Array) -> float:  # noqa: ARG002
         """One list is certain, no other ever comes."""

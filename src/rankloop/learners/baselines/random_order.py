@@ -9,7 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from rankloop.core.compiled_rounds import GradedQueries
-from rankloop.core.learner import checked_order, checked_values, cut, drawn, load_state, show, state_of
+from rankloop.core.rng import as_rng
+from rankloop.core.learner import checked_order, checked_values, load_state, make_impression, resolve_k, state_of
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import topk_loop
 from rankloop.kernels.ranking import epsilon_greedy_log_probability, top_k
@@ -29,24 +30,24 @@ class RandomOrder:
     feedback: ClassVar[FeedbackKind] = "clicks"
     contextual: ClassVar[bool] = False
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         """A uniformly random prefix of a permutation."""
-        k = cut(candidates, k, rng)
+        k, rng = resolve_k(candidates, k), as_rng(rng)
         keys = rng.random(candidates.n)
         order = top_k(keys, keys, k)
-        return drawn(candidates, order, self.log_propensity(candidates, order))
+        return make_impression(candidates, order, log_propensity=self.log_propensity(candidates, order))
 
     def log_propensity(self, candidates: Candidates, order: Array) -> float:
         """(n - k)! / n!, whatever the list."""
         return float(epsilon_greedy_log_probability(np.zeros(candidates.n), order, 1.0))
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
-        return show(candidates, checked_order(candidates, order))
+        return make_impression(candidates, checked_order(candidates, order))
 
     def best(self, candidates: Candidates, k: int) -> Array:
-        return np.arange(cut(candidates, k))
+        return np.arange(resolve_k(candidates, k))
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:  # noqa: ARG002
         """Checks the feedback and forgets it."""
         checked_values(self, impression, feedback)
 

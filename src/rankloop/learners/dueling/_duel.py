@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rankloop.core.errors import InvalidInput
-from rankloop.core.learner import Learner, checked_order, checked_values, cut, rows_of, seen_of, show, tossed
+from rankloop.core.learner import Learner, bernoulli_clicks, checked_order, checked_values, make_impression, resolve_k, rows_of, seen_of
 from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.evaluation.interleaving import TAU
 from rankloop.kernels import dueling
@@ -35,13 +35,13 @@ def duel(
     rng: np.random.Generator,
 ) -> Impression:
     """A list mixed from θ and θ + δu of each direction u (m, d); directions and credit travel in the memo."""
-    features, k = rows_of(candidates, theta.size), cut(candidates, k)
+    features, k = rows_of(candidates, theta.size), resolve_k(candidates, k)
     if mixing != "probabilistic":
         order, credit = mixed(dueling.explorer_scores(theta, directions, delta, features), k, mixing, rng)
-        return show(candidates, order, {"directions": directions, "credit": credit})
+        return make_impression(candidates, order, {"directions": directions, "credit": credit})
     ties, coins = rng.random(len(features)), rng.random((2, k))
     order, rows, credit = dueling.duel(features, theta, directions, delta, ties, coins, *soft_ranks_of(len(features)))
-    return show(candidates, order, {"directions": directions, "credit": credit}, rows)
+    return make_impression(candidates, order, {"directions": directions, "credit": credit}, rows)
 
 
 def mixed(scores: Array, k: int, mixing: str, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -85,7 +85,7 @@ def no_duel(candidates: Candidates, order: Array, width: int) -> Impression:
     """A list that someone else ordered: nobody was compared on it, so there is nothing to learn from."""
     order = checked_order(candidates, order)
     d = rows_of(candidates, width).shape[1]
-    return show(candidates, order, {"directions": np.zeros((0, d)), "credit": np.zeros((len(order), 1))})
+    return make_impression(candidates, order, {"directions": np.zeros((0, d)), "credit": np.zeros((len(order), 1))})
 
 
 def duel_of(impression: Impression, width: int) -> tuple[Array, Array, Array]:
@@ -124,7 +124,7 @@ def verdict_of(
     learner: Learner, impression: Impression, feedback: Feedback, width: int, rng: np.random.Generator
 ) -> Verdict | None:
     """Who won, None if nobody clicked or nobody was compared."""
-    clicks = tossed(checked_values(learner, impression, feedback), rng)
+    clicks = bernoulli_clicks(checked_values(learner, impression, feedback), rng)
     rows, directions, credit = duel_of(impression, width)
     if len(directions) == 0 or not any(clicks.tolist()):  # a short list: quicker than clicks.any()
         return None

@@ -9,18 +9,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from rankloop.core.feature_map import FeatureMap
-from rankloop.core.learner import (
-    checked_values,
-    cut,
-    load_state,
-    require_choice,
-    require_flag,
-    require_number,
-    seen_of,
-    state_of,
-    tossed,
-)
-from rankloop.core.rng import Rng
+from rankloop.core.learner import bernoulli_clicks, checked_values, load_state, require_choice, require_flag, require_number, resolve_k, seen_of, state_of
+from rankloop.core.rng import Rng, as_rng
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import dueling
 from rankloop.kernels.click_loop import Rounds, dbgd_rounds
@@ -86,9 +76,9 @@ class DBGD:
         require_number("radius", self.radius, 0)
         self.theta_: Array = np.zeros(0)
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         """A list mixed from the ranker and a random change of it."""
-        k = cut(candidates, k, rng)
+        k, rng = resolve_k(candidates, k), as_rng(rng)
         theta = _duel.weights_of(self.theta_, candidates)
         directions = dueling.unit_rows(rng.standard_normal((1, theta.size)))
         return _duel.duel(candidates, k, theta, directions, self.delta, self.mixing, rng)
@@ -99,7 +89,7 @@ class DBGD:
     def best(self, candidates: Candidates, k: int) -> Array:
         return best_of(self.theta_, candidates, k)
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:
         """A step towards the exploring ranker, if it won."""
         step = self.step(impression, feedback, rng)
         if step is not None:
@@ -107,7 +97,7 @@ class DBGD:
 
     def step(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> Array | None:
         """(d,) where this feedback says to go, None to stay. θ is left to the caller."""
-        clicks = tossed(checked_values(self, impression, feedback), rng)
+        clicks = bernoulli_clicks(checked_values(self, impression, feedback), rng)
         rows, directions, credit = _duel.duel_of(impression, self.theta_.size)
         mean = dueling.winning_direction(directions, credit, clicks)
         if mean.size == 0:

@@ -122,7 +122,7 @@ class Meta:
         """(N,) the experts' steps."""
         return _steps(int(self.horizon_[0]), self.radius, self.smallest_step)
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         found: Impression = self._base.rank(candidates, k, rng)
         return found
 
@@ -134,7 +134,7 @@ class Meta:
         found: Array = self._base.best(candidates, k)
         return found
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:
         """Every expert takes its step, and the weights follow how well each stood before it."""
         step: Array | None = self._base.step(impression, feedback, rng)
         if step is not None:

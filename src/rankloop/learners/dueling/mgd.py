@@ -7,7 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from rankloop.core.learner import cut, require_whole
+from rankloop.core.rng import as_rng
+from rankloop.core.learner import require_whole, resolve_k
 from rankloop.core.types import Candidates, Impression
 from rankloop.kernels import dueling
 from rankloop.learners.dueling import _duel
@@ -48,9 +49,9 @@ class MGD(DBGD):
         super().__post_init__()
         require_whole("candidates", self.candidates, 1)
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         """A list mixed from the ranker and random changes of it."""
-        k = cut(candidates, k, rng)
+        k, rng = resolve_k(candidates, k), as_rng(rng)
         theta = _duel.weights_of(self.theta_, candidates)
         directions = dueling.unit_rows(rng.standard_normal((self.candidates, theta.size)))
         return _duel.duel(candidates, k, theta, directions, self.delta, self.mixing, rng)

@@ -10,7 +10,8 @@ import numpy as np
 
 from rankloop.core.errors import InvalidInput
 from rankloop.core.feature_map import FeatureMap
-from rankloop.core.learner import cut, load_state, require_whole, state_of
+from rankloop.core.rng import as_rng
+from rankloop.core.learner import load_state, require_whole, resolve_k, state_of
 from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels import dueling
 from rankloop.kernels.interleaving import expected_clicks
@@ -73,9 +74,9 @@ class NSGD(MGD):
         self.hard_lists_: Array = np.zeros(0)  # which list a row belongs to
         self.lists_: Array = np.zeros(1)  # how many there have been
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         """A list mixed from the ranker and the changes of it that have not failed and matter most here."""
-        k = cut(candidates, k, rng)
+        k, rng = resolve_k(candidates, k), as_rng(rng)
         theta = _duel.weights_of(self.theta_, candidates)
         tried = dueling.unit_rows(rng.standard_normal((2 * (self.candidates + 1), theta.size)))
         if self.avoided and len(self.bad_):

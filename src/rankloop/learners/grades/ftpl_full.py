@@ -9,7 +9,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from rankloop.core.compiled_rounds import GradedItems
-from rankloop.core.learner import checked_order, cut, require_choice, require_number, require_whole, show
+from rankloop.core.rng import as_rng
+from rankloop.core.learner import checked_order, make_impression, require_choice, require_number, require_whole, resolve_k
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import ftpl, topk_loop
 from rankloop.kernels.ranking import top_k
@@ -74,9 +75,9 @@ class FTPLFull(PerQuery):
         columns = {name: Column("item", np.float64) for name in ("sums", "weights")}
         self.queries_ = QueryTable(columns, self.max_queries, self.max_items)
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         """The perturbed leader's list."""
-        k = cut(candidates, k, rng)
+        k, rng = resolve_k(candidates, k), as_rng(rng)
         slot, numbers = self._places(candidates)
         sums, weights = self.queries_.values(slot)
         order = ftpl.follow(
@@ -88,17 +89,17 @@ class FTPLFull(PerQuery):
             k,
             self.rule(),
         )
-        return show(candidates, order)
+        return make_impression(candidates, order)
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
-        return show(candidates, checked_order(candidates, order))
+        return make_impression(candidates, checked_order(candidates, order))
 
     def best(self, candidates: Candidates, k: int) -> Array:
         slot, numbers = self._places(candidates)
         mean = ftpl.means(numbers, *self.queries_.values(slot))
-        return top_k(mean, np.zeros(mean.size), cut(candidates, k))
+        return top_k(mean, np.zeros(mean.size), resolve_k(candidates, k))
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:  # noqa: ARG002
         """Count the grades."""
         grades = grades_of(self, impression, feedback, self.grades)
         if grades.size == 0:

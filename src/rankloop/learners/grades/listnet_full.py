@@ -10,7 +10,8 @@ import numpy as np
 
 from rankloop.core.compiled_rounds import GradedQueries
 from rankloop.core.feature_map import FeatureMap
-from rankloop.core.learner import checked_order, cut, load_state, memo_of, require_number, rows_of, show, state_of
+from rankloop.core.rng import as_rng
+from rankloop.core.learner import checked_order, load_state, make_impression, memo_of, require_number, resolve_k, rows_of, state_of
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import topk, topk_loop
 from rankloop.learners.grades._grades import grades_of, require_scale
@@ -67,21 +68,21 @@ class ListNetFull:
         self.theta_: Array = np.zeros(0)
         self.rounds_: Array = np.zeros(1)
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         """The k highest scores, ties at random."""
-        k = cut(candidates, k, rng)
+        k, rng = resolve_k(candidates, k), as_rng(rng)
         rows = rows_of(candidates, self.theta_.size)
         order, scores = topk.listnet_display(rows, self.theta_, rng.random(candidates.n), k)
-        return show(candidates, order, {"scores": scores})
+        return make_impression(candidates, order, {"scores": scores})
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         scores, order = scores_of(self.theta_, candidates), checked_order(candidates, order)
-        return show(candidates, order, {"scores": scores[order]})
+        return make_impression(candidates, order, {"scores": scores[order]})
 
     def best(self, candidates: Candidates, k: int) -> Array:
         return best_of(self.theta_, candidates, k)
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:  # noqa: ARG002
         """A step on the graded part of the list; one grade alone says nothing about an order."""
         grades = grades_of(self, impression, feedback, self.grades)
         rows, scores = rows_of(impression, self.theta_.size), memo_of(impression, "scores", impression.k)

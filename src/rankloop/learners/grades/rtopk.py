@@ -10,19 +10,8 @@ import numpy as np
 
 from rankloop.core.compiled_rounds import GradedQueries
 from rankloop.core.feature_map import FeatureMap
-from rankloop.core.learner import (
-    checked_order,
-    cut,
-    load_state,
-    memo_of,
-    require,
-    require_choice,
-    require_number,
-    require_whole,
-    rows_of,
-    show,
-    state_of,
-)
+from rankloop.core.rng import as_rng
+from rankloop.core.learner import checked_order, load_state, make_impression, memo_of, require, require_choice, require_number, require_whole, resolve_k, rows_of, state_of
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import topk, topk_loop
 from rankloop.learners.grades._grades import grades_of, require_scale
@@ -115,9 +104,9 @@ class RTopK:
         self.theta_: Array = np.zeros(0)
         self.rounds_: Array = np.zeros(1)
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         """The k highest scores, or a random list."""
-        k = cut(candidates, k, rng)
+        k, rng = resolve_k(candidates, k), as_rng(rng)
         rows, numbers = rows_of(candidates, self.theta_.size), rng.random(2 * candidates.n + 1)
         order, *memo = topk.display(rows, self.theta_, self.rounds_[0], numbers, k, self.rule())
         return self._shown(candidates, order, *memo)
@@ -129,7 +118,7 @@ class RTopK:
     def best(self, candidates: Candidates, k: int) -> Array:
         return best_of(self.theta_, candidates, k)
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:  # noqa: ARG002
         """A step down the estimated gradient."""
         graded, pairs = min(self.top, impression.k), self.surrogate == "ranksvm"
         grades = grades_of(self, impression, feedback, self.grades, self.top)[:graded]
@@ -170,7 +159,7 @@ class RTopK:
         memo = {"weights": weights, "propensity": propensity, "known": known}
         if self.surrogate == "ranksvm":
             del memo["known"]  # it needs all grades or none
-        return show(candidates, order, memo)
+        return make_impression(candidates, order, memo)
 
     def remap(self, columns: FeatureMap) -> None:
         self.theta_ = columns.weights(self.theta_)

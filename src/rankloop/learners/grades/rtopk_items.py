@@ -10,16 +10,8 @@ import numpy as np
 
 from rankloop.core.compiled_rounds import GradedItems
 from rankloop.core.errors import InvalidInput
-from rankloop.core.learner import (
-    checked_order,
-    cut,
-    memo_of,
-    require,
-    require_choice,
-    require_number,
-    require_whole,
-    show,
-)
+from rankloop.core.rng import as_rng
+from rankloop.core.learner import checked_order, make_impression, memo_of, require, require_choice, require_number, require_whole, resolve_k
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import ftpl, topk_loop
 from rankloop.kernels.ranking import top_k
@@ -113,9 +105,9 @@ class RTopKItems(PerQuery):
         require_bounds(self.max_queries, self.max_items)
         self.queries_ = QueryTable(COLUMNS, self.max_queries, self.max_items)
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         """The perturbed leader's list, or one with unexplored items on top."""
-        k = cut(candidates, k, rng)
+        k, rng = resolve_k(candidates, k), as_rng(rng)
         slot, numbers = self._places(candidates)
         board, coins = ftpl.Board(*self.queries_.values(slot)), rng.random(2 * candidates.n + 1)
         order, explored, length = ftpl.arrange(board, numbers, coins, k, self.rule())
@@ -131,9 +123,9 @@ class RTopKItems(PerQuery):
         slot, numbers = self._places(candidates)
         board = ftpl.Board(*self.queries_.values(slot))
         mean = ftpl.means(numbers, board.sums + board.new_sums, board.weights + board.new_weights)
-        return top_k(mean, np.zeros(mean.size), cut(candidates, k))
+        return top_k(mean, np.zeros(mean.size), resolve_k(candidates, k))
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:  # noqa: ARG002
         """Count the grades of what was explored; at the end of a block they join the estimate."""
         graded = min(self.top, impression.k)
         grades = grades_of(self, impression, feedback, self.grades, self.top)[:graded]
@@ -174,4 +166,4 @@ class RTopKItems(PerQuery):
 
 def _shown(candidates: Candidates, order: Array, block: int, length: int, explored: int) -> Impression:
     """The impression with what the clock of its time was, and how many of the first items were to be explored."""
-    return show(candidates, order, {"round": np.array([block, length, candidates.n, explored], dtype=np.float64)})
+    return make_impression(candidates, order, {"round": np.array([block, length, candidates.n, explored], dtype=np.float64)})

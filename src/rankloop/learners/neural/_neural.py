@@ -12,7 +12,7 @@ import numpy as np
 
 from rankloop.core.errors import Diverged, InvalidInput, InvalidParameter
 from rankloop.core.feature_map import FeatureMap
-from rankloop.core.learner import checked_order, clone, cut, load_state, require, require_whole, rows_of, show, state_of
+from rankloop.core.learner import checked_order, clone, load_state, make_impression, require, require_whole, resolve_k, rows_of, state_of
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels.ranking import top_k
 from rankloop.learners.neural import networks
@@ -64,17 +64,17 @@ class NeuralRanker(ABC):
         self.events_: Array = np.zeros(1, np.int64)  # lists that taught something
 
     @abstractmethod
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         """A list to show."""
 
     @abstractmethod
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:
         """Take in what the user did."""
 
     def best(self, candidates: Candidates, k: int) -> Array:
         """The k highest scores; those of an ensemble are averaged."""
         scores = self.score(candidates)
-        return top_k(scores, np.zeros(scores.size), cut(candidates, k))
+        return top_k(scores, np.zeros(scores.size), resolve_k(candidates, k))
 
     def score(self, candidates: Candidates) -> Array:
         """(n,) what the network says of each; an ensemble's members are averaged."""
@@ -83,7 +83,7 @@ class NeuralRanker(ABC):
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The list as told."""
         self._rows(candidates)  # features that do not fit are refused here, not when the clicks come
-        return show(candidates, checked_order(candidates, order))
+        return make_impression(candidates, checked_order(candidates, order))
 
     def module(self, member: int = 0) -> Any:
         """A copy of your own module with what was learned in its weights."""

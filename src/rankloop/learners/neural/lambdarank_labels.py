@@ -9,7 +9,8 @@ import numpy as np
 
 from rankloop.core.errors import InvalidInput
 from rankloop.core.feature_map import FeatureMap
-from rankloop.core.learner import checked_values, cut, require_number, require_whole, show
+from rankloop.core.rng import as_rng
+from rankloop.core.learner import checked_values, make_impression, require_number, require_whole, resolve_k
 from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels.listwise import label_pulls
 from rankloop.learners.neural._adam import AdamRanker, Training
@@ -115,12 +116,12 @@ class LambdaRankLabels(AdamRanker):
             self._fit(kept, rounds, rng)
         self.queries_, self.counts_, self.offsets_, self.rows_, self.grades_ = kept
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         """What it knows to be best."""
-        k = cut(candidates, k, rng)
-        return show(candidates, self.best(candidates, k))
+        k, rng = resolve_k(candidates, k), as_rng(rng)
+        return make_impression(candidates, self.best(candidates, k))
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:  # noqa: ARG002
         """Checks the feedback and forgets it."""
         checked_values(self, impression, feedback)
 

@@ -10,17 +10,8 @@ import numpy as np
 
 from rankloop.core.errors import InvalidInput
 from rankloop.core.feature_map import FeatureMap
-from rankloop.core.learner import (
-    checked_order,
-    checked_values,
-    cut,
-    memo_of,
-    require_choice,
-    require_number,
-    show,
-    tossed,
-)
-from rankloop.core.rng import Rng
+from rankloop.core.learner import bernoulli_clicks, checked_order, checked_values, make_impression, memo_of, require_choice, require_number, resolve_k
+from rankloop.core.rng import Rng, as_rng
 from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels import dueling
 from rankloop.kernels.interleaving import win_and_loss
@@ -74,26 +65,26 @@ class NeuralDBGD(NeuralRanker):
         require_number("delta", self.delta, 0, above=True)
         require_choice("mixing", self.mixing, _duel.MIXINGS)
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         """A list mixed from the network and a random change of it."""
-        k = cut(candidates, k, rng)
+        k, rng = resolve_k(candidates, k), as_rng(rng)
         rows, source = self._rows(candidates), int(rng.integers(2**53))
         weights, frozen = self._begun(rows.shape[1])
         network = self._networks(rows.shape[1])[0]
         changed = weights[0] + self.delta * _direction(source, weights.shape[1])
         scores = np.stack([network.forward(w, frozen[0], rows).scores for w in (weights[0], changed)])
         order, credit = _duel.mixed(scores, k, self.mixing, rng)
-        return show(candidates, order, {"source": np.array([float(source)]), "credit": credit})
+        return make_impression(candidates, order, {"source": np.array([float(source)]), "credit": credit})
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The list as told; nothing will be learned from it."""
         order = checked_order(candidates, order)
         self._rows(candidates)
-        return show(candidates, order, {"source": np.array([-1.0]), "credit": np.zeros((order.size, 2))})
+        return make_impression(candidates, order, {"source": np.array([-1.0]), "credit": np.zeros((order.size, 2))})
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:
         """A step towards the exploring network, if it won."""
-        clicks, rows = tossed(checked_values(self, impression, feedback), rng), self._rows(impression)
+        clicks, rows = bernoulli_clicks(checked_values(self, impression, feedback), rng), self._rows(impression)
         credit, source = memo_of(impression, "credit", impression.k, 2), memo_of(impression, "source", 1)[0]
         if not -1 <= source < 2**53 or source != int(source):
             raise InvalidInput(

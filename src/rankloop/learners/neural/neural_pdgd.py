@@ -6,18 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rankloop.core.learner import (
-    checked_order,
-    checked_values,
-    cut,
-    drawn,
-    memo_of,
-    require,
-    require_flag,
-    require_number,
-    seen_of,
-    show,
-)
+from rankloop.core.rng import as_rng
+from rankloop.core.learner import checked_order, checked_values, make_impression, memo_of, require, require_flag, require_number, resolve_k, seen_of
 from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels import plackett_luce, preferences
 from rankloop.learners.neural._neural import NeuralRanker, Shapes
@@ -73,13 +63,13 @@ class NeuralPDGD(NeuralRanker):
         require_flag("examine_next", self.examine_next)
         self.rate_: Array = np.array([float(self.rate)])
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         """The first k of a Plackett-Luce ranking."""
-        k = cut(candidates, k, rng)
+        k, rng = resolve_k(candidates, k), as_rng(rng)
         scores = self._scores(candidates)[0]
         order = plackett_luce.sample(scores, rng.random(scores.size), k)
         memo = _notes(scores, order)
-        return drawn(candidates, order, plackett_luce.log_probability(memo["scores"], memo["rest"][0]), memo)
+        return make_impression(candidates, order, memo, plackett_luce.log_probability(memo["scores"], memo["rest"][0]))
 
     def log_propensity(self, candidates: Candidates, order: Array) -> float:
         """Of a Plackett-Luce ranking."""
@@ -89,9 +79,9 @@ class NeuralPDGD(NeuralRanker):
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The list as told; its pairs count as if the present scores had drawn it."""
         order = checked_order(candidates, order)
-        return show(candidates, order, _notes(self._scores(candidates)[0], order))
+        return make_impression(candidates, order, _notes(self._scores(candidates)[0], order))
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:  # noqa: ARG002
         """One step along Σ ρ σ'(s_a - s_b)(∇s_a - ∇s_b) over clicked a, examined unclicked b."""
         clicks = checked_values(self, impression, feedback)
         pairs = preferences.click_pairs(

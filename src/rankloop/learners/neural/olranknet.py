@@ -12,18 +12,8 @@ import numpy as np
 
 from rankloop.core.errors import InvalidInput
 from rankloop.core.feature_map import FeatureMap
-from rankloop.core.learner import (
-    checked_order,
-    checked_values,
-    cut,
-    drawn,
-    require,
-    require_choice,
-    require_flag,
-    require_number,
-    require_whole,
-    seen_of,
-)
+from rankloop.core.rng import as_rng
+from rankloop.core.learner import checked_order, checked_values, make_impression, require, require_choice, require_flag, require_number, require_whole, resolve_k, seen_of
 from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels import certainty, listwise, preferences
 from rankloop.kernels.ranking import epsilon_greedy_log_probability, top_k
@@ -174,9 +164,9 @@ class OLRankNet(LinedRanker):
         """Why its state grows with the events seen."""
         return "keeps every list: the paper's refit" if self.update == "refit" else "until `memory` lists are kept"
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         """The first k of a random order that respects every certain pair."""
-        k = cut(candidates, k, rng)
+        k, rng = resolve_k(candidates, k), as_rng(rng)
         known, n = self._known(candidates), candidates.n
         mean = known.scores.mean(0)
         if self.explore == "none":
@@ -195,7 +185,7 @@ class OLRankNet(LinedRanker):
             order = running[picked]
             chance = certainty.topological_log_probability(relation, picked)
             shares = partial(certainty.topological_swap_shares, relation, picked)
-        return drawn(candidates, order, chance, notes(mean, order, self.debias, shares))
+        return make_impression(candidates, order, notes(mean, order, self.debias, shares), chance)
 
     def log_propensity(self, candidates: Candidates, order: Array) -> float:
         """The product over positions of 1 / (documents free to be picked)."""
@@ -223,7 +213,7 @@ class OLRankNet(LinedRanker):
         whole[np.ix_(running, running)] = relation
         return whole
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:
         """Turn the clicks into pairs, let the line learn them, and train on them and on lists from before."""
         clicks, seen = checked_values(self, impression, feedback), seen_of(impression, feedback)
         line = copy.copy(self._line)  # nothing is kept of an event that goes wrong

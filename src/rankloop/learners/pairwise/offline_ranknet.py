@@ -9,7 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from rankloop.core.feature_map import FeatureMap
-from rankloop.core.learner import checked_values, cut, drawn, load_state, require_number, state_of
+from rankloop.core.rng import as_rng
+from rankloop.core.learner import checked_values, load_state, make_impression, require_number, resolve_k, state_of
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels.metrics import ranknet_loss
 from rankloop.learners.pairwise._linear import CARRIES, adopted, best_of
@@ -63,10 +64,10 @@ class OfflineRankNet:
         found = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 500})
         self.theta_ = np.ascontiguousarray(found.x)
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         """What it knows to be best."""
-        k = cut(candidates, k, rng)
-        return drawn(candidates, best_of(self.theta_, candidates, k), 0.0)
+        k, rng = resolve_k(candidates, k), as_rng(rng)
+        return make_impression(candidates, best_of(self.theta_, candidates, k), log_propensity=0.0)
 
     def log_propensity(self, candidates: Candidates, order: Array) -> float:
         """One list is certain, no other ever comes."""
@@ -80,7 +81,7 @@ class OfflineRankNet:
         """The k highest scores."""
         return best_of(self.theta_, candidates, k)
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:  # noqa: ARG002
         """Checks the feedback and forgets it."""
         checked_values(self, impression, feedback)
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankloop.core.learner import Learner, show
+from rankloop.core.learner import Learner, make_impression
 from rankloop.core.types import Array, Candidates, Impression
 from rankloop.evaluation.interleaving import TAU
 from rankloop.kernels import interleaving
@@ -125,7 +125,7 @@ def without_propensity(own: Impression) -> Impression:
 
 def baseline_choice(candidates: Candidates, k: int) -> Choice:
     """The baseline ranking, with nothing for a learner to learn from."""
-    return Choice(show(candidates, np.arange(min(k, candidates.n))))
+    return Choice(make_impression(candidates, np.arange(min(k, candidates.n))))
 
 
 def _within(order: Array, n: int, displacement: int, k: int) -> Array:
@@ -150,7 +150,7 @@ def adopted(learner: Learner, candidates: Candidates, order: Array) -> Impressio
 
 def _checked(made: Impression, candidates: Candidates, k: int) -> Impression:
     """A learner's impression, if it ranks these candidates; items and rows are taken from the request."""
-    return show(candidates, _positions(made.order, candidates, k), made.memo)
+    return make_impression(candidates, _positions(made.order, candidates, k), made.memo)
 
 
 def _positions(given: Array, candidates: Candidates, k: int) -> Array:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rankloop.core.errors import InvalidInput, InvalidParameter
-from rankloop.core.learner import Learner, show
+from rankloop.core.learner import Learner, make_impression
 from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels.ranking import constrained_order
 from rankloop.service.ranking.exposure import Choice, adopted, completed, without_propensity
@@ -76,7 +76,7 @@ class PlacementConstraints(NamedTuple):
         if self.quotas is not None:
             kept, relaxed = self.quotas.keep(np.arange(candidates.n), self.slots)
             order = order if self.fixed else kept
-        return Choice(self._with_slots(show(candidates, order)), relaxed=relaxed)
+        return Choice(self._with_slots(make_impression(candidates, order)), relaxed=relaxed)
 
     def applied(self, choice: Choice, learner: Learner, candidates: Candidates, own: bool) -> Choice:
         """A choice made without regard to quotas, as it may be shown; `own`: the learner alone ordered it."""
