@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks.common import machine, print_rows
 from rankloop.clicks.users import open_user
-from rankloop.core.capabilities import Follows
+from rankloop.core.capabilities import report_of
 from rankloop.core.registry import make, parse_learner
 from rankloop.evaluation import statistics
 from rankloop.kernels.metrics import dcg
@@ -61,12 +61,14 @@ class Shown(Trial):
         for step in simulate(learner, world, user, self.rounds, self.seed):
             if step.round.ideal > 0.0:
                 total += dcg(step.round.grades[step.impression.order], self.k) / step.round.ideal
-            if isinstance(learner, Follows) and learner.drift().since != since:
-                since, changed = learner.drift().since, changed + 1
+            drift = report_of(learner).drift
+            if drift is not None and drift.since != since:
+                since, changed = drift.since, changed + 1
             if step.t % 1000 == 999:
                 on_progress(step.t + 1)
         found = {"online.ndcg": total / self.rounds, "handovers": float(changed)}
-        found["alarms"] = float(learner.drift().alarms) if isinstance(learner, Follows) else 0.0
+        drift = report_of(learner).drift
+        found["alarms"] = float(drift.alarms) if drift is not None else 0.0
         seconds = perf_counter() - start
         at, measures = np.array([self.rounds]), {name: np.array([value]) for name, value in found.items()}
         columns = {**common_columns(self), "data": self.data, "user": self.user}

@@ -16,7 +16,16 @@ import numpy as np
 
 from benchmarks.common import machine, print_rows
 from rankloop.core.errors import InvalidInput
-from rankloop.core.learner import Learner, checked_order, checked_values, make_impression, require_choice, require_number, resolve_k, rows_of
+from rankloop.core.learner import (
+    Learner,
+    checked_order,
+    checked_values,
+    make_impression,
+    require_choice,
+    require_number,
+    resolve_k,
+    rows_of,
+)
 from rankloop.core.registry import make
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
@@ -74,7 +83,9 @@ class VowpalWabbit:
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         """Position by position, as Vowpal Wabbit draws them."""
         seed = int(rng.integers(2**31))
-        tagged = [f"ccb slot 'seed={seed}{i} |" for i in range(resolve_k(candidates, k))]  # else it counts on for itself
+        tagged = [
+            f"ccb slot 'seed={seed}{i} |" for i in range(resolve_k(candidates, k))
+        ]  # else it counts on for itself
         slots = self._vw().predict(self._lines(candidates, tagged))
         order = np.array([slot[0][0] for slot in slots], dtype=np.int64)
         chances = np.array([slot[0][1] for slot in slots])

@@ -16,7 +16,17 @@ import numpy as np
 
 from rankloop.clicks.log import Page, SessionLog
 from rankloop.core.errors import InvalidInput
-from rankloop.core.learner import Learner, checked_order, checked_values, make_impression, require_choice, require_number, require_whole, resolve_k, rows_of
+from rankloop.core.learner import (
+    Learner,
+    checked_order,
+    checked_values,
+    make_impression,
+    require_choice,
+    require_number,
+    require_whole,
+    resolve_k,
+    rows_of,
+)
 from rankloop.core.registry import make, parse_learner
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.evaluation.position_bias import position_bias

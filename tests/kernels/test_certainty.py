@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rankloop.learners.pairwise._long import predecessors
 
 from rankloop.core.types import Array
 from rankloop.kernels import certainty, long_lists
 from rankloop.learners.pairwise import _long
-from rankloop.learners.pairwise._long import predecessors
 from tests.kernels.inputs import NOTHING, SEEDS, frozen, positions, spd
 from tests.reference import certainty as naive
 from tests.reference.ranking import linear_scores

@@ -1,4 +1,4 @@
-"""Evidence that fades in O(d²), against whole matrices; who foretold the clicks, against the formula."""
+"""Evidence that fades in O(d²), against whole matrices; who log_likelihood_ratio the clicks, against the formula."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ KEEP = st.sampled_from([0.3, 0.5, 0.9, 0.99, 0.999, 1.0])
 def test_fade(d: int, keep: float, prior: float, turn: int, seed: int) -> None:
     matrix = spd(d, np.random.default_rng(seed))
     inverse = np.linalg.inv(matrix)
-    gained = forgetting.fade(inverse, keep, prior, turn)
-    expected = naive.faded(matrix, keep, prior, turn)
+    gained = forgetting.discount_precision(inverse, keep, prior, turn)
+    expected = naive.discounted_variances(matrix, keep, prior, turn)
     assert inverse == pytest.approx(np.linalg.inv(expected), rel=1e-9, abs=1e-9)
     assert (inverse == inverse.T).all()
     assert gained == pytest.approx(np.linalg.slogdet(expected)[1] - np.linalg.slogdet(matrix)[1], abs=1e-8)
@@ -33,7 +33,7 @@ def test_half_and_less_is_kept_exactly(d: int, keep: float, seed: int) -> None:
     """All coordinates have their turn at every event: the exact form."""
     matrix = spd(d, np.random.default_rng(seed))
     inverse = np.linalg.inv(matrix)
-    forgetting.fade(inverse, keep, 3.0, 7)
+    forgetting.discount_precision(inverse, keep, 3.0, 7)
     assert inverse == pytest.approx(np.linalg.inv(naive.exactly_faded(matrix, keep, 3.0)), rel=1e-9, abs=1e-9)
 
 
@@ -49,7 +49,7 @@ def test_without_data_the_prior_stays(d: int, keep: float) -> None:
     average."""
     prior, inverse, total = 3.0, np.eye(d) / 3.0, np.zeros(d)
     for turn in range(2000):
-        forgetting.fade(inverse, keep, prior, turn)
+        forgetting.discount_precision(inverse, keep, prior, turn)
         left = 1.0 / np.diagonal(inverse)
         assert (left > 0.5 * prior * (1 - 1e-9)).all()
         assert (left < 1.7 * prior).all()
@@ -59,13 +59,13 @@ def test_without_data_the_prior_stays(d: int, keep: float) -> None:
 
 def test_a_hundred_thousand_events() -> None:
     """Positive definite and symmetric at all times, though half of the directions are never excited; in the end what
-    whole matrices say, and close to the exact form. What was before the last 3,000 events has faded to 1e-13."""
+    whole matrices say, and close to the exact form. What was before the last 3,000 events has discounted_variances to 1e-13."""
     rng, d, keep, prior = np.random.default_rng(3), 12, 0.99, 2.0
     seen = rng.normal(size=(6, d)) / 6
     inverse, exact, cyclic = np.eye(d) / prior, prior * np.eye(d), prior * np.eye(d)
     for turn in range(100_000):
         x = rng.normal(size=6) @ seen
-        forgetting.fade(inverse, keep, prior, turn)
+        forgetting.discount_precision(inverse, keep, prior, turn)
         rank_one_update(inverse, x, 0.2)
         if turn % 1000 == 0:
             values = np.linalg.eigvalsh(inverse)
@@ -73,7 +73,7 @@ def test_a_hundred_thousand_events() -> None:
             assert values[-1] < 2.0 / prior
         if turn >= 97_000:
             exact = naive.exactly_faded(exact, keep, prior) + 0.2 * np.outer(x, x)
-            cyclic = naive.faded(cyclic, keep, prior, turn) + 0.2 * np.outer(x, x)
+            cyclic = naive.discounted_variances(cyclic, keep, prior, turn) + 0.2 * np.outer(x, x)
     assert inverse == pytest.approx(np.linalg.inv(cyclic), rel=1e-9, abs=1e-11)
     close = np.linalg.eigvals(inverse @ exact).real  # all 1 where the two are the same
     assert 0.85 < close.min() <= close.max() < 1.15
@@ -92,8 +92,8 @@ def test_foretold(pairs: list[tuple[int, int]], d: int, others: int, scale: floa
         rng.normal(size=(others, d)),
     )
     given_, expected = (frozen(scale * theta), frozen(scale * models)), (scale * theta, scale * models)
-    found = forgetting.foretold(frozen(rows), pair_rows(pairs), frozen(weights), *given_)
-    assert found == pytest.approx(naive.foretold(rows, pairs, weights.tolist(), *expected), rel=1e-9, abs=1e-9)
+    found = forgetting.log_likelihood_ratio(frozen(rows), pair_rows(pairs), frozen(weights), *given_)
+    assert found == pytest.approx(naive.log_likelihood_ratio(rows, pairs, weights.tolist(), *expected), rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -114,7 +114,7 @@ def test_a_rival_of_the_truth_gains_nothing_on_average(seed: int) -> None:
             up, down = (b, a) if over else (a, b)
             chance /= 1.0 + np.exp(-(rows[up] - rows[down]) @ truth)
             pairs += [(up, down)] * (1 + a)  # told twice or three times it is no more evidence
-        mean += chance * np.exp(forgetting.foretold(rows, pair_rows(pairs), np.full(6, 0.9), truth, rival)[0])
+        mean += chance * np.exp(forgetting.log_likelihood_ratio(rows, pair_rows(pairs), np.full(6, 0.9), truth, rival)[0])
     assert 0.0 < mean <= 1.0 + 1e-12
 
 
@@ -124,8 +124,8 @@ def test_a_longer_rival_gains_nothing_by_its_length() -> None:
     rows, theta = rng.random((4, 3)), rng.normal(size=3)
     up = np.argsort(-rows @ theta)
     pairs = pair_rows([(int(up[0]), int(up[1])), (int(up[2]), int(up[3]))])
-    found = forgetting.foretold(rows, pairs, np.ones(2), theta, np.stack([2.0 * theta, theta, 0.5 * theta]))
+    found = forgetting.log_likelihood_ratio(rows, pairs, np.ones(2), theta, np.stack([2.0 * theta, theta, 0.5 * theta]))
     assert found[:2] == pytest.approx([0.0, 0.0], abs=1e-15)
     assert found[2] < -1e-3
-    from_nothing = forgetting.foretold(rows, pairs, np.ones(2), np.zeros(3), theta[None])
+    from_nothing = forgetting.log_likelihood_ratio(rows, pairs, np.ones(2), np.zeros(3), theta[None])
     assert from_nothing == pytest.approx([0.0], abs=1e-15)

@@ -115,5 +115,5 @@ def test_one_feature_alone_is_the_full_matrix(seed: int) -> None:
 
 @given(st.floats(0.01, 10.0), st.floats(0.5, 0.999), st.integers(0, 30))
 def test_many_fadings_are_one_formula(variance: float, keep: float, age: int) -> None:
-    found = diagonal.faded(frozen([variance]), keep, 2.0, positions([age]))
-    assert found == pytest.approx([naive.faded(variance, keep, 2.0, age)], rel=1e-9)
+    found = diagonal.discounted_variances(frozen([variance]), keep, 2.0, positions([age]))
+    assert found == pytest.approx([naive.discounted_variances(variance, keep, 2.0, age)], rel=1e-9)

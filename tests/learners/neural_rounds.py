@@ -8,7 +8,7 @@ import numpy as np
 
 from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.lab.datasets.dataset import Dataset
-from rankloop.learners.neural._gate import GATES, SCALES, Evidence
+from rankloop.learners.models.gate import GATES, SCALES, Evidence
 
 D, M = 4, 6
 

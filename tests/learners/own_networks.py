@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from rankloop.learners.neural.networks import register
+from rankloop.learners.models.networks import register
 
 torch.set_num_threads(1)  # one thread gives the same bits every time, and two test processes share two cores
 

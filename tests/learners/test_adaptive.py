@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rankloop.learners.pairwise._debias import pair_weights
+from rankloop.learners.pairwise._linear import PAIR_RULES
 
 from rankloop.core import registry
 from rankloop.core.capabilities import Follows
@@ -13,8 +15,6 @@ from rankloop.core.errors import InvalidInput, InvalidParameter
 from rankloop.core.learner import rows_of
 from rankloop.core.types import Array, Candidates, Feedback
 from rankloop.kernels.preferences import click_pairs
-from rankloop.learners.pairwise._debias import pair_weights
-from rankloop.learners.pairwise._linear import PAIR_RULES
 from rankloop.learners.pairwise.adaptive import LATEST, SURE, Adaptive
 from rankloop.learners.pairwise.pairrank import PairRank
 from tests.reference import forgetting as naive
@@ -82,7 +82,7 @@ def test_a_taste_that_comes_back_is_remembered() -> None:
 
 
 def test_evidence_is_told_of_untempered_pairs() -> None:
-    """What a pair teaches is less than what it tells: `foretold` itself counts no document twice."""
+    """What a pair teaches is less than what it tells: `log_likelihood_ratio` itself counts no document twice."""
     learner = Adaptive(prior=1.0, bar=1e9)
     serve(learner, 60, TASTE)
     learner.evidence_ = np.zeros(1)
@@ -95,7 +95,7 @@ def test_evidence_is_told_of_untempered_pairs() -> None:
     pairs = click_pairs(clicks, learner.examine_next, -1, PAIR_RULES["all"], np.zeros(5))
     weights = pair_weights(impression, clicks, pairs, learner.debias)
     rows = rows_of(impression, 4, base=False)
-    expected = naive.foretold(rows, [(int(a), int(b)) for a, b in pairs], weights.tolist(), before, rivals)
+    expected = naive.log_likelihood_ratio(rows, [(int(a), int(b)) for a, b in pairs], weights.tolist(), before, rivals)
     assert learner.evidence_ == pytest.approx(expected, rel=1e-9)
     assert abs(expected[0]) > 1e-4
 
@@ -144,7 +144,7 @@ def test_who_fades_goes_on_fading_while_he_ranks_beside_one_that_keeps() -> None
 
 
 def test_who_kept_everything_takes_over_from_who_fades() -> None:
-    """Then all is as at first: he keeps, who faded fades on beside him, and nobody joins the past."""
+    """Then all is as at first: he keeps, who discounted_variances fades on beside him, and nobody joins the past."""
     learner = taken_over(0)
     serve(learner, 50, TASTE, 1)
     fader, keeper, past = learner.theta_.copy(), learner.models_[0].copy(), learner.models_[1:].copy()

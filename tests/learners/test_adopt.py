@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from rankloop.learners.pairwise._debias import pair_weights
 
 from rankloop.checks.helpers import same_impression
 from rankloop.clicks.users import DependentClickUser
@@ -16,7 +17,6 @@ from rankloop.core.registry import make
 from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.evaluation.metrics import ndcg
 from rankloop.kernels import preferences
-from rankloop.learners.pairwise._debias import pair_weights
 from rankloop.learners.pairwise.pairrank import PairRank
 from rankloop.learners.pairwise.pdgd import PDGD
 from tests.kernels.test_propensity import click_patterns

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rankloop.learners.pairwise._batches import end_of
 
 from rankloop.core import codec
 from rankloop.core.errors import InvalidInput, InvalidParameter
@@ -16,7 +17,6 @@ from rankloop.core.rng import Rng
 from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels import batches
 from rankloop.learners import Hybrid, PairRank
-from rankloop.learners.pairwise._batches import end_of
 from tests.reference import batches as naive
 
 LIKED = np.array([1.0, -0.5, 0.25, 0.0, -1.0])

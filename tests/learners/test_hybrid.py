@@ -48,7 +48,7 @@ def test_remembering_is_a_newton_step_a_pair(seed: int, k: int, m: int) -> None:
         u[i], u[j] = u[i] + step / p[i], u[j] - step / p[j]
         there = 1 / (1 + math.exp(-(z + step * q)))
         p[i], p[j] = p[i] + weight * there * (1 - there), p[j] + weight * there * (1 - there)
-    pairwise.remember(scores, own, precision, numbers, pairs, weights)
+    pairwise.update_query_offsets(scores, own, precision, numbers, pairs, weights)
     np.testing.assert_allclose(own, u, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(precision, p, rtol=1e-9)
 
@@ -60,7 +60,7 @@ def test_recalling_finds_each_item_by_its_id(seed: int, n: int, m: int) -> None:
     ids = rng.permutation(12)
     known, wanted = ids[:m], rng.permutation(12)[:n]
     scores, own, precision = rng.normal(size=n), rng.normal(size=m), rng.uniform(3.0, 9.0, size=m)
-    found, spread = pairwise.recall(scores, known, own, precision, wanted, 0.3, 0.01)
+    found, spread = pairwise.add_query_offsets(scores, known, own, precision, wanted, 0.3, 0.01)
     for i, item in enumerate(wanted.tolist()):
         at = known.tolist().index(item) if item in known else -1
         assert found[i] == (scores[i] + own[at] if at >= 0 else scores[i])
@@ -72,8 +72,8 @@ def test_what_the_rows_say_is_the_shared_part() -> None:
     rows, theta, pairs = rng.normal(size=(4, 3)), rng.normal(size=3), np.array([[0, 2], [3, 1]])
     numbers, weights = np.array([2, 0, 1, -1]), np.array([0.5, 1.0])
     one, other = (np.zeros(3), np.full(3, 3.0)), (np.zeros(3), np.full(3, 3.0))
-    pairwise.remember_shown(rows, theta, *one, numbers, pairs, weights)
-    pairwise.remember(linear_scores(rows, theta), *other, numbers, pairs, weights)
+    pairwise.update_query_offsets_of_rows(rows, theta, *one, numbers, pairs, weights)
+    pairwise.update_query_offsets(linear_scores(rows, theta), *other, numbers, pairs, weights)
     assert [a.tobytes() for a in one] == [b.tobytes() for b in other]
     assert one[0].any()
 
@@ -107,7 +107,7 @@ def test_news_is_what_the_own_parts_have_not_taken_in(seed: int, n: int, k: int,
     expected = [
         weight / (1.0 + prior * (taken_in[a] + taken_in[b])) for (a, b), weight in zip(pairs, weights, strict=True)
     ]
-    found = pairwise.news(known, precision, before, shown, rows, prior, pairs, weights)
+    found = pairwise.novelty_weights(known, precision, before, shown, rows, prior, pairs, weights)
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 

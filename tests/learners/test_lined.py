@@ -15,7 +15,7 @@ from rankloop.core.types import Candidates, Feedback
 from rankloop.lab.runs.probes import held_out
 from rankloop.lab.runs.simulate import simulate
 from rankloop.lab.worlds.world import Stationary
-from rankloop.learners.neural._gate import CELLS, FADE, GATES, SCALES, Evidence
+from rankloop.learners.models.gate import CELLS, FADE, GATES, SCALES, Evidence
 from rankloop.learners.neural.olranknet import OLRankNet
 from rankloop.learners.pairwise.pairrank import PairRank
 from rankloop.learners.query_table import query_hash

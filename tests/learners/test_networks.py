@@ -17,8 +17,8 @@ from rankloop.core import codec
 from rankloop.core.errors import CodecError, Diverged, InvalidInput, InvalidParameter, UnknownName
 from rankloop.core.learner import clone
 from rankloop.core.types import Candidates, Feedback
-from rankloop.learners.neural import networks
-from rankloop.learners.neural.networks import network
+from rankloop.learners.models import networks
+from rankloop.learners.models.networks import network
 from rankloop.learners.neural.neural_pdgd import NeuralPDGD
 from rankloop.learners.neural.olranknet import OLRankNet
 from tests.learners.neural_rounds import evidence
@@ -320,7 +320,7 @@ for arguments in (["learners"], ["simulate", "olranknet?net=three-layer"]):
 @pytest.mark.slow
 def test_pytorch_is_imported_only_when_used() -> None:
     code = (
-        "import sys, rankloop, rankloop.learners.neural.networks, rankloop.service.api.app, rankloop.cli.service\n"
+        "import sys, rankloop, rankloop.learners.models.networks, rankloop.service.api.app, rankloop.cli.service\n"
         "for name in rankloop.LEARNERS: rankloop.make(name)\n"
         "rankloop.make('olranknet', net='three-layer')\n"
         "assert 'torch' not in sys.modules"

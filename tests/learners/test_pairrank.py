@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rankloop.learners.pairwise._lemma import width_of_lemma_1
 from scipy.optimize import minimize
 
 from rankloop.clicks.users import DependentClickUser
@@ -19,7 +20,6 @@ from rankloop.lab.datasets.dataset import Dataset
 from rankloop.lab.runs.simulate import simulate
 from rankloop.lab.runs.trial import Trial, run
 from rankloop.lab.worlds.world import Stationary
-from rankloop.learners.pairwise._lemma import width_of_lemma_1
 from rankloop.learners.pairwise.pairrank import PairRank
 
 

@@ -15,7 +15,7 @@ def exactly_faded(matrix: Array, keep: float, prior: float) -> Array:
     return np.asarray(keep * matrix + (1 - keep) * prior * np.eye(len(matrix)))
 
 
-def faded(matrix: Array, keep: float, prior: float, turn: int) -> Array:
+def discounted_variances(matrix: Array, keep: float, prior: float, turn: int) -> Array:
     """keep·H, and the prior given back to the coordinates whose turn it is."""
     d = len(matrix)
     m = min(d, max(1, ceil(-d * log2(keep))))
@@ -26,7 +26,7 @@ def faded(matrix: Array, keep: float, prior: float, turn: int) -> Array:
     return found
 
 
-def foretold(
+def log_likelihood_ratio(
     rows: Array, pairs: Sequence[tuple[int, int]], weights: Sequence[float], theta: Array, others: Array
 ) -> list[float]:
     """log of Π (σ of the other / σ of θ)^share, no document's shares above 1 in all, no other longer than θ."""

@@ -63,7 +63,7 @@ def diagonal_onepass(
     return theta, 1 / np.diagonal(precision)
 
 
-def faded(variance: float, keep: float, prior: float, age: int) -> float:
+def discounted_variances(variance: float, keep: float, prior: float, age: int) -> float:
     """One event after the other."""
     precision = 1 / variance
     for _ in range(age):

@@ -132,6 +132,17 @@ class Remaps(Protocol):
         """
 
 
+MOST_FIRST = 50  # candidates for which `first_place_probabilities` asks: one call each
+
+
+def first_place_probabilities(learner: object, candidates: Candidates) -> list[float | None]:
+    """(n,) how likely `rank` is to show each candidate first; None if unknown, or for more than 50 candidates."""
+    n = candidates.n
+    if not isinstance(learner, Propensity) or n > MOST_FIRST:
+        return [None] * n
+    return [float(np.exp(learner.log_propensity(candidates, np.array([i])))) for i in range(n)]
+
+
 def report_of(learner: object) -> Report:
     """The learner's report, or an empty one."""
     return learner.report() if isinstance(learner, Observable) else Report()

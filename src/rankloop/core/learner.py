@@ -345,17 +345,17 @@ def bernoulli_clicks(values: Array, rng: np.random.Generator | int) -> Array:
 # -- state ---------------------------------------------------------------------------------------------------------
 
 
-def learned_names(learner: Learner) -> list[str]:
-    """The names of what a learner has learned: its attributes that end in `_`."""
+def learned_names(learner: object) -> list[str]:
+    """The names of the arrays that a learner or a model has learned: its attributes that end in `_`."""
     return sorted(name for name in vars(learner) if name.endswith("_") and not name.startswith("_"))
 
 
-def state_of(learner: Learner) -> dict[str, Array]:
+def state_of(learner: object) -> dict[str, Array]:
     """Copies of the learned arrays."""
     return {name: np.array(getattr(learner, name)) for name in learned_names(learner)}
 
 
-def load_state(learner: Learner, state: Mapping[str, Array], shapes: Mapping[str, tuple[str | int, ...]]) -> None:
+def load_state(learner: object, state: Mapping[str, Array], shapes: Mapping[str, tuple[str | int, ...]]) -> None:
     """Replace the learned arrays by copies of `state`, once all of it has been checked.
 
     `shapes` says what must fit together: {"theta_": ("d",), "inverse_": ("d", "d")} wants the same d in both.

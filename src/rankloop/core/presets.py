@@ -28,14 +28,13 @@ _PDGD = "Oosterhuis, de Rijke, Differentiable Unbiased OL2R, CIKM 2018"
 
 _PAIRRANK_PAPER: dict[str, Any] = {
     "explore": "conservative",
-    "certainty": "probability",
     "pairs": "adjacent",
     "update": "refit",
     "loss": "sum",
-    "debias": "none",
-    "scale": "one",
+    "bound": 1.0,
+    "examine_next": True,
 }
-_PAIRRANK_CODE: dict[str, Any] = {**_PAIRRANK_PAPER, "explore": "random", "pairs": "matched", "loss": "mean"}
+_PAIRRANK_CODE: dict[str, Any] = {**_PAIRRANK_PAPER, "explore": "blocks", "pairs": "matched", "loss": "mean"}
 _TEAM_DRAFT: dict[str, Any] = {"candidates": 9, "mixing": "team-draft"}
 _NSGD: dict[str, Any] = {
     "candidates": 9,
@@ -48,24 +47,18 @@ _NSGD: dict[str, Any] = {
 _P_MGD: dict[str, Any] = {"candidates": 49, "mixing": "probabilistic"}
 _THEOREM_2: dict[str, Any] = {"radius": 1.0, "smallest_step": 1.0, "loss_scale": "paper"}
 _NET_PAPER: dict[str, Any] = {
-    "update": "refit",
-    "reinit": False,
-    "optimiser": "adam",
-    "steps": 20,
-    "batch": 1024,
-    "pairs": "adjacent",
-    "debias": "none",
-    "covariance": "diagonal",
+    "net": "two-layer",
     "width": 100,
-    "line": "none",
-    "units": "none",
-    "ridge": 0.01,
-    "prior": 0.01,
+    "seed": 0,
     "alpha": 0.01,
+    "prior": 0.01,
     "rate": 0.001,
+    "update": "refit",
+    "restart": False,
+    "loss": "ranknet",
 }
 _NET_NOTE = (
-    "λ (ridge and prior), α and the rate are tuned over .1 … .0001 in the paper, the winners not printed: these are "
+    "λ (prior), α and the rate are tuned over 0.1 … 0.0001 in the paper, the winners not printed: these are "
     "the middle of its grids."
 )
 _SURROGATE: dict[str, Any] = {
@@ -77,34 +70,34 @@ _ONE_GRADE: dict[str, Any] = {**_SURROGATE, "top": 1}
 
 PUBLISHED: dict[str, Published] = {
     "pairrank@paper": Published(
-        "pairrank",
+        "pairrank-paper",
         {**_PAIRRANK_PAPER, "alpha": 0.1, "prior": 0.1, "ridge": 0.1},
         f"{_PAIRRANK}: Algorithm 1, Eq. (1), Definitions 1 and 2",
         "The paper tunes α over .1 … .0001 and does not tell λ: .1 and .1 are the released README's. Blocks shuffled: "
-        "explore=random.",
+        "explore=blocks.",
     ),
     "pairrank@code": Published(
-        "pairrank",
+        "pairrank-paper",
         # it adds λ‖θ‖² to the mean loss, and our ridge weighs ‖θ‖²/2
         {**_PAIRRANK_CODE, "alpha": 0.01, "prior": 0.5, "ridge": 1.0},
         "released code of PairRank, defaults of its command line: λ = .5, α = .01",
         "Mean loss + λ‖θ‖², some hundred times the paper's ridge after a few hundred pairs: θ stays short.",
     ),
     "pairrank@readme": Published(
-        "pairrank",
+        "pairrank-paper",
         {**_PAIRRANK_CODE, "alpha": 0.1, "prior": 0.1, "ridge": 0.2},
         "released code of PairRank, the call in its README: λ = .1, α = .1",
         "As pairrank@code otherwise.",
     ),
     "greedy@paper": Published(
         "greedy",
-        {"update": "sgd", "pairs": "adjacent"},
+        {"pairs": "adjacent"},
         f"{_PAIRRANK}: SGD RankNet, section 4.1",
         "Pairs as PairRank infers them; the paper tunes the rate.",
     ),
     "epsilon-greedy@paper": Published(
         "epsilon-greedy",
-        {"update": "sgd", "pairs": "adjacent"},
+        {"pairs": "adjacent"},
         f"{_PAIRRANK}: ε-Greedy, section 4.1",
         "Pairs as PairRank infers them; the paper tunes the rate and ε.",
     ),
@@ -257,17 +250,20 @@ PUBLISHED: dict[str, Published] = {
         ("horizon",),
     ),
     "olranknet@paper": Published(
-        "olranknet", _NET_PAPER, f"{_NEURAL}: Algorithm 1 and section 5.1, by Adam as in the released code", _NET_NOTE
+        "olranknet-paper",
+        _NET_PAPER,
+        f"{_NEURAL}: Algorithm 1 and section 5.1, by Adam as in the released code",
+        _NET_NOTE,
     ),
     "olranknet@code": Published(
-        "olranknet",
-        {**_NET_PAPER, "reinit": True},
+        "olranknet-paper",
+        {**_NET_PAPER, "restart": True},
         "released code of Jia, Wang, WWW 2022: every refit from a new start, 20 epochs of Adam, batch 1024",
         _NET_NOTE,
     ),
     "ollambdarank@paper": Published(
-        "ollambdarank",
-        {**_NET_PAPER, "weights": "raw"},
+        "olranknet-paper",
+        {**_NET_PAPER, "loss": "lambdarank"},
         f"{_NEURAL}: Algorithm 1 with LambdaRank's loss, section 5.1",
         "As olranknet@paper.",
     ),

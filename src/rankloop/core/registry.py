@@ -37,6 +37,7 @@ LEARNERS: dict[str, Entry] = {
         "pairrank:PairRank",
         "explores only the pairs it is unsure of; the default",
     ),
+    "pairrank-paper": _own("pairwise", "pairrank_paper:PairRankPaper", "PairRank with exact refits, as published"),
     "hybrid": _own("pairwise", "hybrid:Hybrid", "pairrank that remembers the queries that come back"),
     "adaptive": _own("pairwise", "adaptive:Adaptive", "PairRank that notices when users change, and says so"),
     "pdgd": _own("pairwise", "pdgd:PDGD", "Plackett-Luce sampling, unbiased pairwise gradient"),
@@ -83,6 +84,8 @@ LEARNERS: dict[str, Entry] = {
         "ollambdarank:OLLambdaRank",
         "the same, pairs weighed by what they change of NDCG",
     ),
+    "olranknet-paper": _own("neural", "olranknet_paper:OLRankNetPaper", "olRankNet and olLambdaRank as published"),
+    "perturbed-ensemble": _own("neural", "perturbed_ensemble:PerturbedEnsemble", "networks on noisy labels that vote"),
     "neural-pdgd": _own("neural", "neural_pdgd:NeuralPDGD", "PDGD with a network"),
     "neural-dbgd": _own("neural", "neural_dbgd:NeuralDBGD", "DBGD on a network's weights"),
     "lambdarank-labels": _own(
@@ -282,7 +285,7 @@ def dumps(learner: Learner) -> bytes:
         except TypeError:
             raise CodecError(
                 f"parameter {name} is {value!r:.100}, which only this process knows; a network is saved by the name "
-                "that rankloop.learners.neural.networks.register gave it"
+                "that rankloop.learners.models.networks.register gave it"
             ) from None
     own = name_of(inner)
     package = plugins.package_of(plugins.LEARNERS, own)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rankloop.core.capabilities import Rescales
+from rankloop.core.capabilities import LinearScores
 from rankloop.core.errors import InvalidInput, InvalidParameter
 from rankloop.core.feature_map import FeatureMap
 from rankloop.core.learner import Learner, clone, memo_of
@@ -195,7 +195,7 @@ class StandardizedLearner:
     """A learner behind a `StreamScaler`, made by `standardized`: it takes raw features and learns from scaled ones.
 
     Impressions hold the raw rows, and in the memo the moments over all candidates: the shown ones were selected, so
-    they vary less. When the scale changes, a learner that implements `Rescales` carries its weights over.
+    they vary less. When the scale changes, a learner that implements `LinearScores` carries its weights over.
 
     Parameters
     ----------
@@ -254,7 +254,7 @@ class StandardizedLearner:
             scaled[:, unknown] = rows[:, unknown]
         self.inner.learn(impression._replace(features=scaled), feedback, rng)
         growth = after.growth(self.scaler)
-        if growth is not None and isinstance(self.inner, Rescales):
+        if growth is not None and isinstance(self.inner, LinearScores):
             self.inner.rescale(growth)
         self.scaler = after
 
@@ -329,50 +329,44 @@ def _split(state: Mapping[str, Array]) -> tuple[StreamScaler, dict[str, Array]]:
 def _class_of(kind: type[Learner]) -> type[StandardizedLearner]:
     """Return the subclass that has the optional capabilities of this kind of learner."""
     told: dict[str, Any] = {"feedback": kind.feedback, "__doc__": StandardizedLearner.__doc__, "__module__": __name__}
-    for names, made in ((_OF_LISTS, _of_a_list), (_OF_ITSELF, _of_itself), (_HELD, _held)):
+    for names, made in ((_ON_ROWS, _on_rows), (_AS_IS, _as_is)):
         told |= {name: made(name) for name in names if hasattr(kind, name)}
     if hasattr(kind, "remap"):
         told |= {"remap": _remap, "carries": getattr(kind, "carries", "")}
-    if hasattr(kind, "part"):
-        told |= {"part": _part, "take": _take}
+    if hasattr(kind, "state_delta"):
+        told |= {"state_delta": _state_delta, "apply_delta": _apply_delta}
     return type(f"StandardizedLearner{kind.__name__}", (StandardizedLearner,), told)
 
 
-_OF_LISTS = ("score", "log_propensity", "chances", "parts", "explain", "blocks", "certain")
-_OF_ITSELF = ("half_widths", "drift")
-_HELD = ("grows", "remembered")
+_ON_ROWS = ("score", "log_propensity", "score_terms", "explain", "blocks", "certain")
+_AS_IS = ("half_widths", "report", "rescale")
 
 
-def _of_a_list(name: str) -> Callable[..., Any]:
+def _on_rows(name: str) -> Callable[..., Any]:
     def method(self: StandardizedLearner, source: Candidates | Impression, *more: Any) -> Any:
         return getattr(self.inner, name)(self._scaled(source), *more)
 
     return method
 
 
-def _of_itself(name: str) -> Callable[..., Any]:
-    def method(self: StandardizedLearner) -> Any:
-        return getattr(self.inner, name)()
+def _as_is(name: str) -> Callable[..., Any]:
+    def method(self: StandardizedLearner, *given: Any) -> Any:
+        return getattr(self.inner, name)(*given)
 
     return method
 
 
-def _held(name: str) -> property:
-    return property(lambda self: getattr(self.inner, name))
-
-
 def _remap(self: Any, columns: FeatureMap) -> None:
-    """As `telling.Remaps`."""
     self.inner.remap(columns)
     self.scaler = self.scaler.remapped(columns)
 
 
-def _part(self: Any, queries: int) -> dict[str, Array]:
-    """As `telling.InParts`: sizes are few enough to come along each time."""
-    return {**self.inner.part(queries), **self._sizes()}
+def _state_delta(self: Any, queries: int) -> dict[str, Array]:
+    """The inner delta, with all moments: these are few."""
+    return {**self.inner.state_delta(queries), **self._sizes()}
 
 
-def _take(self: Any, part: Mapping[str, Array]) -> None:
-    scaler, rest = _split(part)
-    self.inner.take(rest)
+def _apply_delta(self: Any, delta: Mapping[str, Array]) -> None:
+    scaler, rest = _split(delta)
+    self.inner.apply_delta(rest)
     self.scaler = scaler

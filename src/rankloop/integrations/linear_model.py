@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from rankloop.core import scaling
-from rankloop.core.capabilities import Remembers
+from rankloop.core.capabilities import report_of
 from rankloop.core.errors import InvalidParameter
 from rankloop.core.learner import Learner, params
 from rankloop.core.scaling import StandardizedLearner, unwrapped
@@ -54,7 +54,7 @@ def linear_model(learner: Learner, names: Sequence[str], normalisation: Normalis
     inner = unwrapped(learner)
     weights = weights_of(inner, names)
     base, notes = base_of(inner, weights, names), []
-    if isinstance(inner, Remembers):
+    if report_of(inner).remembered is not None:
         notes.append(
             "the memory of single queries is not exported; the weights order queries that were never seen like the "
             "ranker"

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from rankloop.core.errors import InvalidParameter, MissingExtra
-from rankloop.core.learner import Learner, params
+from rankloop.core.learner import Learner
 from rankloop.core.scaling import unwrapped
 from rankloop.core.types import Array
-from rankloop.integrations.linear_model import Exported, Normalisation, base_of, linear_model, sizes_of, young_note
-from rankloop.learners.neural._lined import LinedRanker
-from rankloop.learners.neural._neural import NeuralRanker
+from rankloop.integrations.linear_model import Exported, Normalisation, linear_model, sizes_of, young_note
+from rankloop.learners.composed import NetworkLearner
+from rankloop.learners.neural.olranknet import OLRankNet
 
 OPSET, IR = 17, 8  # ONNX 1.12
 
@@ -27,7 +27,7 @@ def onnx_graph(learner: Learner, names: Sequence[str], normalisation: Normalisat
     graph, inner = _Graph(len(names)), unwrapped(learner)
     graph.scale(normalisation, *sizes_of(learner, len(names)))
     notes = ["numbers are float64; give one list at a time"]
-    if isinstance(inner, NeuralRanker):
+    if isinstance(inner, NetworkLearner | OLRankNet):
         notes += [*_network(graph, inner, len(names)), *young_note(learner)]
     else:
         found = linear_model(learner, names, normalisation, name)
@@ -38,31 +38,30 @@ def onnx_graph(learner: Learner, names: Sequence[str], normalisation: Normalisat
     return Exported(name, graph.bytes(name, names, normalisation, notes), "application/octet-stream", notes)
 
 
-def _network(graph: _Graph, inner: NeuralRanker, width: int) -> list[str]:
-    """Add the scores of a network and return notes."""
+def _network(graph: _Graph, inner: NetworkLearner[Any] | OLRankNet, width: int) -> list[str]:
+    """The scores of a network, and of the linear model beside it; returns notes for the user."""
     notes, gate = [], 1.0
-    if inner.net not in ("two-layer", "three-layer"):
+    network = inner.model_.network if isinstance(inner, OLRankNet) else inner.model_
+    if network.net not in ("two-layer", "three-layer"):
         raise InvalidParameter(
-            f"net is {inner.net!r:.60}, your own module; PyTorch exports it: torch.onnx.export(learner.module(), …)"
+            f"net is {network.net!r:.60}, your own module; PyTorch exports it: torch.onnx.export(learner.module(), …)"
         )
-    if isinstance(inner, LinedRanker):
-        gate, theta = inner.strange_gate, inner.line_weights
+    if isinstance(inner, OLRankNet):
+        gate, theta = inner.model_.unknown_gate, inner.model_.line.theta_
         if theta.size:
-            base = base_of(inner, theta, range(width))  # type: ignore[arg-type]
+            base = float(theta[-1]) if theta.size > width else None
             graph.line(theta[:width], base)
             if base is not None:
-                notes.append("documents must be in the order of the baseline ranking")
-            notes.append(f"the network counts {gate:g} beside the linear model: that of queries it was not trained on")
-        elif inner.line != "none":
-            gate = 0.0
-    if inner.weights_.size == 0 and not graph.terms:
-        raise InvalidParameter(f"{type(inner).__name__} has learned nothing yet; export it after some clicks")
-    if int(inner.features_[0]) not in (0, width):
-        raise InvalidParameter(f"there are {width} names for {int(inner.features_[0])} features; give the learner's")
-    if gate > 0.0 and inner.weights_.size:
-        members = inner.weights_.astype(np.float32).astype(np.float64)  # as the learner computes
+                notes.append("documents must come in your order, which counts")
+            notes.append(f"the network counts {gate:g}, as for queries that it was not trained on")
+    if network.weights_.size == 0 and not graph.terms:
+        raise InvalidParameter(f"{type(inner).__name__} has learned nothing yet; come back after some clicks")
+    if int(network.features_[0]) not in (0, width):
+        raise InvalidParameter(f"there are {width} names for {int(network.features_[0])} features; give the learner's")
+    if gate > 0.0 and network.weights_.size:
+        members = network.weights_.astype(np.float32).astype(np.float64)  # as the learner computes
         for weights in members:
-            graph.network(params(inner)["net"], weights, inner.width, gate / len(members))
+            graph.network(network.net, weights, network.width, gate / len(members))
     return notes
 
 

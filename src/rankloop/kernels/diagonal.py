@@ -100,7 +100,7 @@ def sparse_diagonal_onepass(
 
 
 @jit
-def faded(variance: Array, keep: float, prior: float, ages: Array) -> Array:
+def discounted_variances(variance: Array, keep: float, prior: float, ages: Array) -> Array:
     """(d,) variances after as many fadings as `ages` (d,) says of each: keep·P + (1 - keep)·prior, of precisions P.
 
     m of them in one: P becomes prior + keep^m (P - prior). So who fades need not touch what no list touches.

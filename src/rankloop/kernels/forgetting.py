@@ -1,4 +1,4 @@
-"""For learners that follow users who change: evidence that fades, in O(d²) an event; who foretold clicks better."""
+"""Discounting of old evidence in O(d²) per event, and the likelihood ratio of models that predict clicks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def coordinates_an_event(d: int, keep: float) -> int:
 
 
 @jit
-def fade(inverse: Array, keep: float, prior: float, turn: int) -> float:
+def discount_precision(inverse: Array, keep: float, prior: float, turn: int) -> float:
     """H⁻¹ for keep·H + (1 - keep)·(d/m)·prior·Σ e_j e_jᵀ over the m coordinates whose turn it is, in place.
 
     Old evidence fades, and the prior with it; it is given back to m coordinates an event (`coordinates_an_event`), from
@@ -52,15 +52,15 @@ def fade(inverse: Array, keep: float, prior: float, turn: int) -> float:
 
 
 @jit
-def foretold(rows: Array, pairs: Array, weights: Array, theta: Array, others: Array) -> Array:
-    """(m,) how much better each of `others` (m, d) foretold the pairs of a list than θ: log likelihood ratios.
+def log_likelihood_ratio(rows: Array, pairs: Array, weights: Array, theta: Array, others: Array) -> Array:
+    """(m,) how much better each of `others` (m, d) predicts the pairs of an impression than θ.
 
     A pair (a, b) has the likelihood σ(x_aᵀθ - x_bᵀθ), and counts its weight ρ ≤ 1; all of them less where pairs share
     documents, so that no document counts more than once in all. Then, if θ is right and pairs without a document in
     common are independent, the ratio's mean is at most 1, though pairs with one in common are anything but: such
     weights are a mean of matchings, and by Jensen's inequality the ratio is at most the mean of theirs.
 
-    Another that is longer than θ foretells with θ's length: it shall be better by where it points, not by how sure it
+    Another that is longer than θ predicts with θ's length: it shall be better by where it points, not by how sure it
     is. (It stays a model that was fixed before the list, so nothing changes in the above.)
     """
     k = rows.shape[0]

@@ -256,7 +256,7 @@ def tangent_gram(rows: Array, active: Array, output: Array, inverse: Array, orde
 
 @jit
 def gate_gains(line: Array, net: Array, gates: Array, scales: Array, pairs: Array, weights: Array) -> Array:
-    """(G, S) how much better than guessing pairs are foretold by c of a line and g of a network, for each g and c.
+    """(G, S) how much better than chance c·line + g·network predicts pairs, for each g and c.
 
     Σ over pairs (m, 2) of weight·(log σ(c z + g h) - log 1/2) for g of `gates` (G,) and c of `scales` (S,), z and h
     being the differences of the scores `line` (n,) and `net` (n,) between the preferred document and the other.

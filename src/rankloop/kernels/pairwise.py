@@ -189,7 +189,9 @@ def mean_squared_distance(features: Array) -> float:
 
 
 @jit
-def remember(scores: Array, own: Array, precision: Array, numbers: Array, pairs: Array, weights: Array) -> None:
+def update_query_offsets(
+    scores: Array, own: Array, precision: Array, numbers: Array, pairs: Array, weights: Array
+) -> None:
     """Let each pair's documents move their own part of the score: one Newton-like step a pair, in turn, in place.
 
     `own` (m,) and `precision` (m,) are what is kept of a query's items, `numbers` (k,) which of them stand at each
@@ -214,15 +216,15 @@ def remember(scores: Array, own: Array, precision: Array, numbers: Array, pairs:
 
 
 @jit
-def remember_shown(
+def update_query_offsets_of_rows(
     rows: Array, theta: Array, own: Array, precision: Array, numbers: Array, pairs: Array, weights: Array
 ) -> None:
-    """`remember`, the shared part being what θ says of the rows shown (k, d)."""
-    remember(row_products(rows, theta), own, precision, numbers, pairs, weights)
+    """`update_query_offsets`, the shared part being what θ says of the rows shown (k, d)."""
+    update_query_offsets(row_products(rows, theta), own, precision, numbers, pairs, weights)
 
 
 @jit
-def recall(
+def add_query_offsets(
     scores: Array, known: Array, own: Array, precision: Array, wanted: Array, prior: float, width: float
 ) -> tuple[Array, Array]:
     """(n,) scores with what is remembered of each document, and (n,) what its own part is uncertain by: width / P.
@@ -257,7 +259,7 @@ def row_marks(rows: Array) -> Array:
 
 
 @jit
-def news(
+def novelty_weights(
     known: Array, precision: Array, before: Array, shown: Array, rows: Array, prior: float, pairs: Array, weights: Array
 ) -> Array:
     """(m,) what pairs of a query that is remembered count for what all queries share: ρ / (1 + τ (A_a + A_b)).

@@ -108,7 +108,7 @@ def propensity_weights(shares: Array, doubtful: Array, clicks: Array, pairs: Arr
 
 
 @jit
-def that_count(pairs: Array, weights: Array, factor: float) -> tuple[Array, Array]:
+def drop_zero_weight(pairs: Array, weights: Array, factor: float) -> tuple[Array, Array]:
     """The pairs (m, 2) whose weight is above 0, and those weights times `factor`."""
     count = 0
     for m in range(pairs.shape[0]):

@@ -46,20 +46,36 @@ def adopted(candidates: Candidates, scores: Array, order: Array, examine_next: b
 def weighted_pairs(
     impression: Impression, clicks: Array, seen: int, rule: str, examine_next: bool, rng: np.random.Generator
 ) -> ClickPairs:
+    """Pairs with propensity weights, tempered if they are all pairs.
+
+    Pairs of m examined documents share documents, and all of them together hold 2/m of what as many independent pairs
+    would.
+    """
+    pairs = untempered_pairs(impression, clicks, seen, rule, examine_next, rng)
+    if rule != "all" or not len(pairs.pairs):
+        return pairs
+    return tempered(pairs, preferences.examined_count(clicks, examine_next, seen))
+
+
+def untempered_pairs(
+    impression: Impression, clicks: Array, seen: int, rule: str, examine_next: bool, rng: np.random.Generator
+) -> ClickPairs:
     """Pairs with propensity weights, so that the ranking shown does not confirm itself.
 
     A pair counts its share ρ = P(R*) / (P(R) + P(R*)), R* being the ranking with the two swapped. A pair in a fixed
     order counts 1/2 if a click below shows that both were examined, else `UNSEEN_WEIGHT` times PDGD's ρ.
-
-    All pairs of m examined documents count 2/m each: they share documents, and together hold 2/m of what as many
-    independent pairs would.
     """
     pairs = preferences.click_pairs(clicks, examine_next, seen, RULES[rule], rng.random(clicks.size))
     if len(pairs) == 0:
         return NO_PAIRS
-    weights = propensity_weights(impression, clicks, pairs)
-    tempering = min(1.0, 2.0 / preferences.examined_count(clicks, examine_next, seen)) if rule == "all" else 1.0
-    return ClickPairs(*preferences.drop_zero_weight(pairs, weights, tempering), tempering)
+    pairs, weights = preferences.drop_zero_weight(pairs, propensity_weights(impression, clicks, pairs), 1.0)
+    return ClickPairs(pairs, weights)
+
+
+def tempered(pairs: ClickPairs, examined: int) -> ClickPairs:
+    """The pairs of so many examined documents, each counting 2/examined."""
+    tempering = min(1.0, 2.0 / examined)
+    return ClickPairs(pairs.pairs, pairs.weights * tempering, tempering)
 
 
 def plain_pairs(clicks: Array, seen: int, rule: str, examine_next: bool, rng: np.random.Generator) -> ClickPairs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from rankloop.learners.click_pairs import ClickPairs, adopted
 from rankloop.learners.models.confidence import PairConfidence
 from rankloop.learners.models.gradient import GradientModel
 from rankloop.learners.models.linear import CARRIES, CARRIES_CONFIDENCE
+from rankloop.learners.models.network import CARRIES as CARRIES_NETWORK
+from rankloop.learners.models.network import NetworkModel
 from rankloop.learners.policies import PAIR_POLICIES, PairPolicy
 
 
@@ -35,10 +37,13 @@ class Model(Protocol):
     def theta_(self) -> Array: ...
 
 
-class ModelLearner:
+AnyModel = TypeVar("AnyModel", bound=Model)
+
+
+class ModelLearner(Generic[AnyModel]):
     """A learner with a `model_`. Subclasses have `rank`, `learn`, and the width `_alpha` of their intervals."""
 
-    model_: Model
+    model_: AnyModel
     examine_next: bool = True
 
     feedback: ClassVar[FeedbackKind] = "clicks"
@@ -163,6 +168,48 @@ class GradientLearner:
     def rescale(self, growth: Array) -> None:
         """Continue with features divided by `growth`."""
         self.model_.rescale(growth)
+
+    def remap(self, columns: FeatureMap) -> None:
+        """Continue with features in other columns."""
+        self.model_.remap(columns)
+
+    def state(self) -> dict[str, Array]:
+        """Copies of everything learned."""
+        return self.model_.state()
+
+    def load(self, state: Mapping[str, Array]) -> None:
+        """Continue from `state`."""
+        self.model_.load(state)
+
+
+AnyNetwork = TypeVar("AnyNetwork", bound=NetworkModel)
+
+
+class NetworkLearner(Generic[AnyNetwork]):
+    """A learner with a `NetworkModel`. Subclasses have `rank` and `learn`."""
+
+    model_: AnyNetwork
+
+    feedback: ClassVar[FeedbackKind] = "clicks"
+    contextual: ClassVar[bool] = True
+    carries: ClassVar[str] = CARRIES_NETWORK
+
+    def adopt(self, candidates: Candidates, order: Array) -> Impression:
+        """The impression of showing an order that someone else chose."""
+        self.model_.rows(candidates)  # features that do not fit are refused here
+        return make_impression(candidates, checked_order(candidates, order))
+
+    def best(self, candidates: Candidates, k: int) -> Array:
+        """The k highest scores; equal ones keep the baseline order."""
+        return top_k(self.score(candidates), np.zeros(candidates.n), resolve_k(candidates, k))
+
+    def score(self, candidates: Candidates) -> Array:
+        """(n,) the network's scores; those of an ensemble are averaged."""
+        return np.asarray(self.model_.member_scores(candidates).mean(0))
+
+    def module(self, member: int = 0) -> Any:
+        """A copy of your own module with the learned weights."""
+        return self.model_.module(member)
 
     def remap(self, columns: FeatureMap) -> None:
         """Continue with features in other columns."""

@@ -46,10 +46,7 @@ class Conservative:
             order, above = long_lists.long_random_topological(white, known.scores, waiting, *rule, rng.random(k), k)
             chance = certainty.drawn_log_probability(waiting, above, order)
             return Draw(order, chance, partial(certainty.swap_shares, waiting, above, order))
-        running, certain = known.contenders(k)
-        picked = certainty.random_topological(certain, rng.random(k), k)
-        chance = certainty.topological_log_probability(certain, picked)
-        return Draw(running[picked], chance, partial(certainty.topological_swap_shares, certain, picked))
+        return topological(*known.contenders(k), k, rng)
 
     def log_propensity(self, known: PairConfidence, order: Array) -> float:
         """The sum over positions of -log(documents free to be picked)."""
@@ -59,10 +56,7 @@ class Conservative:
             white, waiting = known.predecessors(len(order))
             above = long_lists.successors(white, known.scores, waiting, known.alpha, known.logit, order)
             return float(certainty.drawn_log_probability(waiting, above, order))
-        running, certain = known.contenders(len(order))
-        if not np.isin(order, running).all():
-            return -np.inf
-        return float(certainty.topological_log_probability(certain, np.searchsorted(running, order)))
+        return topological_log_propensity(*known.contenders(len(order)), order)
 
 
 class Blocks:
@@ -96,6 +90,29 @@ def _uniform(scores: Array, k: int, rng: np.random.Generator) -> Draw:
     n = scores.size
     order = top_k(scores, rng.random(n), k)
     chance = epsilon_greedy_log_probability(scores, order, 1.0)
+    return Draw(order, chance, partial(certainty.block_swap_shares, np.array([n]), k))
+
+
+def topological(running: Array, certain: Array, k: int, rng: np.random.Generator) -> Draw:
+    """A random order of the documents `running` (r,) that respects the relation `certain` (r, r)."""
+    picked = certainty.random_topological(certain, rng.random(k), k)
+    chance = certainty.topological_log_probability(certain, picked)
+    return Draw(running[picked], chance, partial(certainty.topological_swap_shares, certain, picked))
+
+
+def topological_log_propensity(running: Array, certain: Array, order: Array) -> float:
+    """The log-probability that `topological` gives `order`."""
+    if not np.isin(order, running).all():
+        return -np.inf
+    return float(certainty.topological_log_probability(certain, np.searchsorted(running, order)))
+
+
+def anything(n: int, k: int, rng: np.random.Generator) -> Draw:
+    """Any k of n documents, drawn by the same numbers as `topological` if nothing is certain: networks whose scores
+    differ by rounding only show the same rankings as networks whose scores are equal."""
+    left, uniforms = list(range(n)), rng.random(k)
+    order = np.array([left.pop(int(u * len(left))) for u in uniforms])
+    chance = epsilon_greedy_log_probability(np.zeros(n), order, 1.0)
     return Draw(order, chance, partial(certainty.block_swap_shares, np.array([n]), k))
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from rankloop.core.capabilities import Explanation, Report
 from rankloop.core.errors import InvalidInput, InvalidParameter
 from rankloop.core.learner import require, require_number
 from rankloop.core.types import Array, Impression
@@ -405,13 +406,21 @@ class PerQuery:
 
     queries_: QueryTable
 
-    def part(self, queries: int) -> dict[str, Array]:
+    def report(self) -> Report:
+        """The state grows with the queries."""
+        return Report(grows="remembers the items of each query, up to max_queries and max_items")
+
+    def explain(self, impression: Impression) -> Explanation | None:  # noqa: ARG002
+        """Nothing is known of the pairs of a ranking."""
+        return None
+
+    def state_delta(self, queries: int) -> dict[str, Array]:
         """What is known of the `queries` queries learned from last."""
         return self.queries_.delta(queries)
 
-    def take(self, part: Mapping[str, Array]) -> None:
-        """Put in the `part` of another learner."""
-        self.queries_.apply(part)
+    def apply_delta(self, delta: Mapping[str, Array]) -> None:
+        """Apply the `state_delta` of another learner."""
+        self.queries_.apply(delta)
 
     def state(self) -> dict[str, Array]:
         """The table of queries."""

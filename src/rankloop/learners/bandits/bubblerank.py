@@ -10,8 +10,16 @@ import numpy as np
 
 from rankloop.core.capabilities import Explanation
 from rankloop.core.compiled_rounds import ClickLoop, ClickWorld
+from rankloop.core.learner import (
+    bernoulli_clicks,
+    checked_order,
+    checked_values,
+    make_impression,
+    require,
+    require_number,
+    resolve_k,
+)
 from rankloop.core.rng import as_rng
-from rankloop.core.learner import bernoulli_clicks, checked_order, checked_values, make_impression, require, require_number, resolve_k
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import bubblerank as kernels
 from rankloop.learners.query_table import Column, PerQuery, QueryTable, item_codes, memo_integers, require_bounds
@@ -72,7 +80,6 @@ class BubbleRank(PerQuery):
 
     feedback: ClassVar[FeedbackKind] = "clicks"
     contextual: ClassVar[bool] = False
-    grows: ClassVar[str] = "a query knows the items of its list, and then those from outside it that were tried"
 
     def __post_init__(self) -> None:
         if self.horizon is not None:

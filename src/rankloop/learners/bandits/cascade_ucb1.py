@@ -10,8 +10,16 @@ import numpy as np
 
 from rankloop.core.compiled_rounds import ClickLoop, ClickWorld
 from rankloop.core.errors import InvalidInput
+from rankloop.core.learner import (
+    bernoulli_clicks,
+    checked_order,
+    checked_values,
+    make_impression,
+    require_choice,
+    resolve_k,
+    seen_of,
+)
 from rankloop.core.rng import as_rng
-from rankloop.core.learner import bernoulli_clicks, checked_order, checked_values, make_impression, require_choice, resolve_k, seen_of
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import cascade as kernels
 from rankloop.kernels.ranking import top_k

@@ -9,10 +9,22 @@ from typing import ClassVar
 
 import numpy as np
 
-from rankloop.core.capabilities import Parts
+from rankloop.core.capabilities import Explanation, Report, ScoreTerms
 from rankloop.core.feature_map import FeatureMap
+from rankloop.core.learner import (
+    checked_order,
+    checked_values,
+    load_state,
+    make_impression,
+    require,
+    require_flag,
+    require_number,
+    resolve_k,
+    seen_of,
+    state_of,
+    wide_rows_of,
+)
 from rankloop.core.rng import as_rng
-from rankloop.core.learner import checked_order, checked_values, load_state, make_impression, require, require_flag, require_number, resolve_k, seen_of, state_of, wide_rows_of
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression, SparseRows
 from rankloop.kernels import inverse_gap_weighting
 from rankloop.kernels.preferences import examined_count
@@ -76,7 +88,6 @@ class SquareCB:
 
     feedback: ClassVar[FeedbackKind] = "clicks"
     contextual: ClassVar[bool] = True
-    sparse: ClassVar[bool] = True  # takes sparse rows, too
     carries: ClassVar[str] = (
         "weights and variances of the features that stay, and the intercept; a new feature starts at weight 0 with the "
         "largest variance there is"
@@ -107,11 +118,6 @@ class SquareCB:
             inverse_gap_weighting.order_log_probability(self.score(candidates), order, self._gamma(), self.epsilon)
         )
 
-    def chances(self, candidates: Candidates) -> Array:
-        """(n,) how likely each candidate is to stand first."""
-        left = np.ones(candidates.n, np.bool_)
-        return inverse_gap_weighting.chances(self.score(candidates), left, self._gamma(), self.epsilon)
-
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         wide_rows_of(candidates, self.theta_.size)
         return make_impression(candidates, checked_order(candidates, order))
@@ -122,10 +128,10 @@ class SquareCB:
     def score(self, candidates: Candidates) -> Array:
         return np.asarray(self._scores(wide_rows_of(candidates, self.theta_.size)) + self.level_[0])
 
-    def parts(self, impression: Impression) -> Parts:
+    def score_terms(self, impression: Impression) -> ScoreTerms:
         """Rows, weights, and the intercept as each item's own."""
         rows = wide_rows_of(impression, self.theta_.size)
-        return Parts(rows, self.theta_, np.full(len(rows), self.level_[0]))
+        return ScoreTerms(rows, self.theta_, np.full(len(rows), self.level_[0]))
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:  # noqa: ARG002
         """Regress the rewards of what was seen on its features."""
@@ -143,6 +149,23 @@ class SquareCB:
         else:
             inverse_gap_weighting.regress(theta, variance, level, rows[:seen], rewards[:seen], self.noise)
         self.theta_, self.variance_, self.level_, self.events_ = theta, variance, level, self.events_ + 1
+
+    def half_widths(self) -> Array:
+        """Empty: exploration goes by gaps, not by intervals."""
+        return np.zeros(0)
+
+    def rescale(self, growth: Array) -> None:
+        """Carry weights and variances over to features divided by `growth`."""
+        if self.theta_.size:
+            self.theta_, self.variance_ = self.theta_ * growth, self.variance_ * growth**2
+
+    def report(self) -> Report:
+        """Sparse rows are accepted."""
+        return Report(sparse=True)
+
+    def explain(self, impression: Impression) -> Explanation | None:  # noqa: ARG002
+        """Pairs are not compared."""
+        return None
 
     def remap(self, columns: FeatureMap) -> None:
         if columns.nothing:

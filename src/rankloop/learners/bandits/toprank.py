@@ -8,8 +8,15 @@ from typing import ClassVar
 import numpy as np
 
 from rankloop.core.compiled_rounds import ClickLoop, ClickWorld
+from rankloop.core.learner import (
+    bernoulli_clicks,
+    checked_order,
+    checked_values,
+    make_impression,
+    require_number,
+    resolve_k,
+)
 from rankloop.core.rng import as_rng
-from rankloop.core.learner import bernoulli_clicks, checked_order, checked_values, make_impression, require_number, resolve_k
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import toprank as kernels
 from rankloop.kernels.elementary import log

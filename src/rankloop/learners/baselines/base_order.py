@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rankloop.core.rng import as_rng
 from rankloop.core.learner import make_impression, resolve_k
+from rankloop.core.rng import as_rng
 from rankloop.core.types import Array, Candidates, Impression
 from rankloop.learners.baselines.random_order import RandomOrder
 

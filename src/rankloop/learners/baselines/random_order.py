@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from rankloop.core.compiled_rounds import GradedQueries
-from rankloop.core.rng import as_rng
 from rankloop.core.learner import checked_order, checked_values, load_state, make_impression, resolve_k, state_of
+from rankloop.core.rng import as_rng
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import topk_loop
 from rankloop.kernels.ranking import epsilon_greedy_log_probability, top_k

@@ -8,7 +8,16 @@ from typing import NamedTuple
 import numpy as np
 
 from rankloop.core.errors import InvalidInput
-from rankloop.core.learner import Learner, bernoulli_clicks, checked_order, checked_values, make_impression, resolve_k, rows_of, seen_of
+from rankloop.core.learner import (
+    Learner,
+    bernoulli_clicks,
+    checked_order,
+    checked_values,
+    make_impression,
+    resolve_k,
+    rows_of,
+    seen_of,
+)
 from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.evaluation.interleaving import TAU
 from rankloop.kernels import dueling
@@ -41,7 +50,7 @@ def duel(
         return make_impression(candidates, order, {"directions": directions, "credit": credit})
     ties, coins = rng.random(len(features)), rng.random((2, k))
     order, rows, credit = dueling.duel(features, theta, directions, delta, ties, coins, *soft_ranks_of(len(features)))
-    return make_impression(candidates, order, {"directions": directions, "credit": credit}, rows)
+    return make_impression(candidates, order, {"directions": directions, "credit": credit}, rows=rows)
 
 
 def mixed(scores: Array, k: int, mixing: str, rng: np.random.Generator) -> tuple[Array, Array]:

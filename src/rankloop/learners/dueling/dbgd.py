@@ -9,13 +9,24 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from rankloop.core.feature_map import FeatureMap
-from rankloop.core.learner import bernoulli_clicks, checked_values, load_state, require_choice, require_flag, require_number, resolve_k, seen_of, state_of
+from rankloop.core.learner import (
+    bernoulli_clicks,
+    checked_values,
+    load_state,
+    require_choice,
+    require_flag,
+    require_number,
+    resolve_k,
+    seen_of,
+    state_of,
+)
 from rankloop.core.rng import Rng, as_rng
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import dueling
 from rankloop.kernels.click_loop import Rounds, dbgd_rounds
 from rankloop.learners.dueling import _duel
-from rankloop.learners.pairwise._linear import CARRIES, best_of
+from rankloop.learners.models.gradient import best_of
+from rankloop.learners.models.linear import CARRIES
 
 
 @dataclass
@@ -91,7 +102,7 @@ class DBGD:
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:
         """A step towards the exploring ranker, if it won."""
-        step = self.step(impression, feedback, rng)
+        step = self.step(impression, feedback, as_rng(rng))
         if step is not None:
             self.theta_ = dueling.stepped(self.theta_, step, self.rate, self.radius)
 

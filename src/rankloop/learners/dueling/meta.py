@@ -19,7 +19,7 @@ from rankloop.kernels.elementary import exps, log
 from rankloop.learners.dueling.dbgd import DBGD
 from rankloop.learners.dueling.mgd import MGD
 from rankloop.learners.dueling.nsgd import NSGD
-from rankloop.learners.pairwise._linear import CARRIES
+from rankloop.learners.models.linear import CARRIES
 from rankloop.learners.pairwise.pdgd import PDGD
 
 BASES: dict[str, Any] = {"dbgd": DBGD, "mgd": MGD, "nsgd": NSGD, "pdgd": PDGD}

@@ -7,8 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from rankloop.core.rng import as_rng
 from rankloop.core.learner import require_whole, resolve_k
+from rankloop.core.rng import as_rng
 from rankloop.core.types import Candidates, Impression
 from rankloop.kernels import dueling
 from rankloop.learners.dueling import _duel

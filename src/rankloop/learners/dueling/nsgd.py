@@ -10,15 +10,15 @@ import numpy as np
 
 from rankloop.core.errors import InvalidInput
 from rankloop.core.feature_map import FeatureMap
-from rankloop.core.rng import as_rng
 from rankloop.core.learner import load_state, require_whole, resolve_k, state_of
+from rankloop.core.rng import as_rng
 from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels import dueling
 from rankloop.kernels.interleaving import expected_clicks
 from rankloop.kernels.products import row_products
 from rankloop.learners.dueling import _duel
 from rankloop.learners.dueling.mgd import MGD
-from rankloop.learners.pairwise._linear import CARRIES
+from rankloop.learners.models.linear import CARRIES
 
 
 @dataclass

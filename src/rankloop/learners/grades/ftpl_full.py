@@ -9,8 +9,15 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from rankloop.core.compiled_rounds import GradedItems
+from rankloop.core.learner import (
+    checked_order,
+    make_impression,
+    require_choice,
+    require_number,
+    require_whole,
+    resolve_k,
+)
 from rankloop.core.rng import as_rng
-from rankloop.core.learner import checked_order, make_impression, require_choice, require_number, require_whole, resolve_k
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import ftpl, topk_loop
 from rankloop.kernels.ranking import top_k

@@ -10,12 +10,22 @@ import numpy as np
 
 from rankloop.core.compiled_rounds import GradedQueries
 from rankloop.core.feature_map import FeatureMap
+from rankloop.core.learner import (
+    checked_order,
+    load_state,
+    make_impression,
+    memo_of,
+    require_number,
+    resolve_k,
+    rows_of,
+    state_of,
+)
 from rankloop.core.rng import as_rng
-from rankloop.core.learner import checked_order, load_state, make_impression, memo_of, require_number, resolve_k, rows_of, state_of
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import topk, topk_loop
 from rankloop.learners.grades._grades import grades_of, require_scale
-from rankloop.learners.pairwise._linear import CARRIES, best_of, scores_of
+from rankloop.learners.models.gradient import best_of, scores_of
+from rankloop.learners.models.linear import CARRIES
 
 
 @dataclass

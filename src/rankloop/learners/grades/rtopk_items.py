@@ -10,8 +10,17 @@ import numpy as np
 
 from rankloop.core.compiled_rounds import GradedItems
 from rankloop.core.errors import InvalidInput
+from rankloop.core.learner import (
+    checked_order,
+    make_impression,
+    memo_of,
+    require,
+    require_choice,
+    require_number,
+    require_whole,
+    resolve_k,
+)
 from rankloop.core.rng import as_rng
-from rankloop.core.learner import checked_order, make_impression, memo_of, require, require_choice, require_number, require_whole, resolve_k
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import ftpl, topk_loop
 from rankloop.kernels.ranking import top_k
@@ -166,4 +175,6 @@ class RTopKItems(PerQuery):
 
 def _shown(candidates: Candidates, order: Array, block: int, length: int, explored: int) -> Impression:
     """The impression with what the clock of its time was, and how many of the first items were to be explored."""
-    return make_impression(candidates, order, {"round": np.array([block, length, candidates.n, explored], dtype=np.float64)})
+    return make_impression(
+        candidates, order, {"round": np.array([block, length, candidates.n, explored], dtype=np.float64)}
+    )

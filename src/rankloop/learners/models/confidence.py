@@ -29,7 +29,7 @@ class PairConfidence(NamedTuple):
     """Scores of n documents and the width of the interval of the difference of each two.
 
     i is certainly above j iff s_i - s_j > w_ij ("logit"), or σ(s_i - s_j) - 1/2 > w_ij, with
-    w_ij² = α²‖x_i - x_j‖² + v_i + v_j in the norm of the inverse confidence matrix. Without a matrix nothing is certain.
+    w_ij² = α²‖x_i - x_j‖² + v_i + v_j in the norm of the inverse confidence matrix; without one nothing is certain.
     `own` holds the v, the variance of each document's own part of the score. Above `LONG` documents, `shared` is left
     out. A matrix that is diagonal is (d,), and for sparse rows (u,): the columns that they use.
     """

@@ -83,7 +83,8 @@ class DiagonalModel(LinearModel):
         if self.forget == 1.0 or self.touched_.size == 0:
             return variance[some] if variance.size else variance
         ages = int(self.turn_[0]) - self.touched_[some]
-        return discounted_variances(variance[some], self.forget, self.prior * self.unit_[0], ages)
+        found: Array = discounted_variances(variance[some], self.forget, self.prior * self.unit_[0], ages)
+        return found
 
     def _prior_inverse(self, features: int, prior: float) -> Array:
         return np.full(features, 1.0 / prior)

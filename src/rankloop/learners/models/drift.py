@@ -114,6 +114,7 @@ class DriftDetection:
 
     def update_rows(self, rows: Rows, pairs: ClickPairs) -> None:
         """Compare the predictions for these pairs, let the model and its rival learn them, and compare again."""
+        assert isinstance(rows, np.ndarray)
         before, self.lists_ = self.theta_, self.lists_ + 1
         self.model.forget = self.fast_forget if self.fades_[0] else self.slow_forget
         self.model.update_rows(rows, pairs)

@@ -8,12 +8,23 @@ import numpy as np
 
 from rankloop.core.capabilities import ScoreTerms
 from rankloop.core.feature_map import FeatureMap
-from rankloop.core.learner import load_state, rows_of, state_of
+from rankloop.core.learner import load_state, resolve_k, rows_of, state_of
 from rankloop.core.types import Array, Candidates, Impression
-from rankloop.kernels.ranking import linear_scores
+from rankloop.kernels.ranking import linear_scores, top_k
 from rankloop.learners.models.linear import Init, first_weights, require_init, rescaled
 
 RETIRED = {"rows_", "weights_", "hessian_inverse_"}
+
+
+def scores_of(theta: Array, candidates: Candidates) -> Array:
+    """(n,) x·θ; an empty θ gives 0."""
+    return linear_scores(rows_of(candidates, theta.size), theta)
+
+
+def best_of(theta: Array, candidates: Candidates, k: int) -> Array:
+    """(k,) positions of the highest scores; equal ones keep the baseline order."""
+    scores = scores_of(theta, candidates)
+    return top_k(scores, np.zeros(scores.size), resolve_k(candidates, k))
 
 
 class GradientModel:

@@ -88,7 +88,9 @@ class LinearModel:
     def score_terms(self, impression: Impression) -> ScoreTerms:
         """Rows and their weights."""
         rows = self.rows(impression)
-        return ScoreTerms(rows, self.theta_ if self.theta_.size or self.init == "zero" else first_weights(self.init, rows))
+        return ScoreTerms(
+            rows, self.theta_ if self.theta_.size or self.init == "zero" else first_weights(self.init, rows)
+        )
 
     def half_widths(self, alpha: float) -> Array:
         """(d,) α‖e_j‖: two documents that differ by 1 in feature j alone are certain iff |θ_j| is larger."""

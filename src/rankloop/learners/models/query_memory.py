@@ -11,13 +11,12 @@ from rankloop.core.feature_map import FeatureMap
 from rankloop.core.learner import require_number
 from rankloop.core.types import Array, Candidates, Impression, SparseRows
 from rankloop.kernels import pairwise
-from rankloop.learners import _parts
-from rankloop.learners._queries import Field, Queries, codes_of, require_bounds
 from rankloop.learners.click_pairs import ClickPairs
 from rankloop.learners.models.confidence import PairConfidence
 from rankloop.learners.models.drift import DriftDetection
 from rankloop.learners.models.linear import LinearModel
 from rankloop.learners.models.rows import row_marks, row_scores
+from rankloop.learners.query_table import Column, QueryTable, item_codes, require_bounds
 
 PREFIX = "memory_"  # of the offsets among the arrays of the state
 MAX_ITEMS = 100  # items that are remembered per query; the one seen longest ago makes room
@@ -95,16 +94,16 @@ class QueryMemory:
         if not len(pairs.pairs):
             self.shared.update(impression, pairs)
             return
-        rows, codes = self.shared.rows(impression), codes_of(impression.items)
+        rows, codes = self.shared.rows(impression), item_codes(impression.items)
         marks, weights, slot = row_marks(rows), pairs.weights, self.offsets_.find(impression.query)
         if slot >= 0:
-            known, precision, before = self.offsets_.parts(slot, "items", "precision", "rows")
+            known, precision, before = self.offsets_.item_values(slot, "items", "precision", "rows")
             weights = pairwise.novelty_weights(
                 known, precision, before, codes, marks, self.variance, pairs.pairs, pairs.weights
             )
         self.shared.update_rows(rows, pairs._replace(weights=weights))
         slot, numbers, _ = self.offsets_.enter(impression.query, codes)
-        own, precision, before = self.offsets_.parts(slot, "own", "precision", "rows")
+        own, precision, before = self.offsets_.item_values(slot, "own", "precision", "rows")
         there = numbers >= 0
         before[numbers[there]] = marks[there]
         if self.shared.forget < 1.0:
@@ -138,28 +137,28 @@ class QueryMemory:
 
     def state_delta(self, queries: int) -> dict[str, Array]:
         """The shared state, and the offsets of the queries learned from last."""
-        delta = _parts.state_delta(self.offsets_, queries)
+        delta = self.offsets_.delta(queries)
         return {**self.shared.state(), **{f"{PREFIX}{name}": array for name, array in delta.items()}}
 
     def apply_delta(self, delta: Mapping[str, Array]) -> None:
         """Follow another learner with the same parameters."""
         own, rest = _split(delta)
         self.shared.load(rest)
-        _parts.apply_delta(self.offsets_, own)
+        self.offsets_.apply(own)
 
     def _with_offsets(self, scores: Array, source: Candidates | Impression, slot: int) -> tuple[Array, Array]:
         """(n,) scores with offsets, and (n,) the squared width that the offsets add."""
-        known, own, precision = self.offsets_.parts(slot, "items", "own", "precision")
-        codes, width = codes_of(source.items), self.alpha**2
+        known, own, precision = self.offsets_.item_values(slot, "items", "own", "precision")
+        codes, width = item_codes(source.items), self.alpha**2
         found: tuple[Array, Array] = pairwise.add_query_offsets(
             scores, known, own, precision, codes, self.variance, width
         )
         return found
 
-    def _empty(self) -> Queries:
-        fields = {"own": Field("item", np.float64), "precision": Field("item", np.float64, 1.0 / self.variance)}
-        fields["rows"] = Field("item", np.float64)  # identifies the features that an item had when it was last learned
-        return Queries(fields, self.max_queries, MAX_ITEMS)
+    def _empty(self) -> QueryTable:
+        fields = {"own": Column("item", np.float64), "precision": Column("item", np.float64, 1.0 / self.variance)}
+        fields["rows"] = Column("item", np.float64)  # identifies the features that an item had when it was last learned
+        return QueryTable(fields, self.max_queries, MAX_ITEMS)
 
 
 def _split(state: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:

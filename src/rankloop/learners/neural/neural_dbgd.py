@@ -4,23 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from rankloop.core.errors import InvalidInput
 from rankloop.core.feature_map import FeatureMap
-from rankloop.core.learner import bernoulli_clicks, checked_order, checked_values, make_impression, memo_of, require_choice, require_number, resolve_k
+from rankloop.core.learner import (
+    bernoulli_clicks,
+    checked_order,
+    checked_values,
+    make_impression,
+    memo_of,
+    require_choice,
+    require_number,
+    resolve_k,
+)
 from rankloop.core.rng import Rng, as_rng
 from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels import dueling
 from rankloop.kernels.interleaving import win_and_loss
+from rankloop.learners.composed import NetworkLearner
 from rankloop.learners.dueling import _duel
-from rankloop.learners.neural._neural import NeuralRanker
+from rankloop.learners.models.network import NetworkModel
 
 
 @dataclass
-class NeuralDBGD(NeuralRanker):
+class NeuralDBGD(NetworkLearner[NetworkModel]):
     """Try a random change of all weights on every list, mixed with the network as it is; keep a bit of it if it wins.
 
     One bit a list for thousands of weights: it hardly learns. Choose it only to compare with.
@@ -34,7 +44,7 @@ class NeuralDBGD(NeuralRanker):
     mixing
         How the two rankings become one list: "probabilistic" or "team-draft".
     net, width, seed
-        The network, its hidden units, and where it starts (`NeuralRanker`).
+        As in `OLRankNet`.
 
     Examples
     --------
@@ -58,19 +68,22 @@ class NeuralDBGD(NeuralRanker):
     rate: float = 0.1
     delta: float = 1.0
     mixing: Literal["probabilistic", "team-draft"] = "probabilistic"
+    net: Any = "two-layer"
+    width: int = 100
+    seed: int = 0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         require_number("rate", self.rate, 0, above=True)
         require_number("delta", self.delta, 0, above=True)
         require_choice("mixing", self.mixing, _duel.MIXINGS)
+        self.model_ = NetworkModel(self.net, self.width, self.seed)
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         """A list mixed from the network and a random change of it."""
         k, rng = resolve_k(candidates, k), as_rng(rng)
-        rows, source = self._rows(candidates), int(rng.integers(2**53))
-        weights, frozen = self._begun(rows.shape[1])
-        network = self._networks(rows.shape[1])[0]
+        rows, source = self.model_.rows(candidates), int(rng.integers(2**53))
+        weights, frozen = self.model_.parameters(rows.shape[1])
+        network = self.model_.networks(rows.shape[1])[0]
         changed = weights[0] + self.delta * _direction(source, weights.shape[1])
         scores = np.stack([network.forward(w, frozen[0], rows).scores for w in (weights[0], changed)])
         order, credit = _duel.mixed(scores, k, self.mixing, rng)
@@ -79,12 +92,12 @@ class NeuralDBGD(NeuralRanker):
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The list as told; nothing will be learned from it."""
         order = checked_order(candidates, order)
-        self._rows(candidates)
+        self.model_.rows(candidates)
         return make_impression(candidates, order, {"source": np.array([-1.0]), "credit": np.zeros((order.size, 2))})
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:
         """A step towards the exploring network, if it won."""
-        clicks, rows = bernoulli_clicks(checked_values(self, impression, feedback), rng), self._rows(impression)
+        clicks, rows = bernoulli_clicks(checked_values(self, impression, feedback), rng), self.model_.rows(impression)
         credit, source = memo_of(impression, "credit", impression.k, 2), memo_of(impression, "source", 1)[0]
         if not -1 <= source < 2**53 or source != int(source):
             raise InvalidInput(
@@ -96,12 +109,14 @@ class NeuralDBGD(NeuralRanker):
         if not win[1] > loss[1]:
             return
         features = rows.shape[1]
-        weights, frozen = self._begun(features)
+        weights, frozen = self.model_.parameters(features)
         moved = weights + self.rate * _direction(int(source), weights.shape[1])
-        network = self._networks(features)[0]
-        self._require_sound(float(np.abs(network.forward(moved[0], frozen[0], rows).scores).max()), moved)
-        self.features_, self.weights_, self.frozen_ = np.array([features]), moved, frozen
-        self.events_ = self.events_ + 1
+        network = self.model_.networks(features)[0]
+        largest = float(np.abs(network.forward(moved[0], frozen[0], rows).scores).max())
+        model = self.model_
+        model.require_sound(largest, moved, type(self).__name__)
+        model.features_, model.weights_, model.frozen_ = np.array([features]), moved, frozen
+        model.events_ = model.events_ + 1
 
     def remap_memo(self, memo: Mapping[str, Array], columns: FeatureMap) -> dict[str, Array]:  # noqa: ARG002
         """The direction is drawn again from its number, which gives another one for other weights: nobody won."""

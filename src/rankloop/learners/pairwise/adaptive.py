@@ -18,7 +18,7 @@ from rankloop.learners.models.linear import CARRIES_CONFIDENCE, Init, LinearMode
 
 
 @dataclass
-class Adaptive(ModelLearner):
+class Adaptive(ModelLearner[DriftDetection]):
     """PairRank whose model has rivals that forget or remember; one that predicts clicks better takes over.
 
     Choose it where tastes may change: by season, by fashion, between weekdays and weekends. While nothing changes its

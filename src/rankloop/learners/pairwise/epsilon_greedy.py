@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from rankloop.core.learner import require, require_number
 from rankloop.core.types import Candidates  # noqa: F401  (the example needs it)
 from rankloop.learners.pairwise.greedy import Greedy

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
 from rankloop.core.learner import (
-    checked_order,
     checked_values,
     make_impression,
     require_choice,
@@ -18,12 +17,12 @@ from rankloop.core.learner import (
     seen_of,
 )
 from rankloop.core.rng import as_rng
-from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
+from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels import pairwise
 from rankloop.learners.click_pairs import RULES, plain_pairs
 from rankloop.learners.composed import GradientLearner
 from rankloop.learners.models.gradient import GradientModel
-from rankloop.learners.models.linear import CARRIES, Init, first_weights
+from rankloop.learners.models.linear import Init, first_weights
 from rankloop.learners.policies import EpsilonGreedy as EpsilonGreedyPolicy
 
 

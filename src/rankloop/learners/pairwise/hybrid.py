@@ -20,7 +20,7 @@ from rankloop.learners.models.query_memory import QueryMemory
 
 
 @dataclass
-class Hybrid(ModelLearner):
+class Hybrid(ModelLearner[QueryMemory]):
     """PairRank with an offset per query and item: s = θ·x + u(query, item).
 
     θ holds for all queries, u for one item of one query. A query that comes often gets its own best ranking, whatever

@@ -27,7 +27,7 @@ from rankloop.learners.policies import PAIR_POLICIES, PairPolicy
 
 
 @dataclass
-class PairRank(ModelLearner):
+class PairRank(ModelLearner[LinearModel]):
     """Linear RankNet with confidence: certain pairs keep their order, uncertain ones are shown in a random order.
 
     Good rankings after the first hundreds of clicks at little cost for users, because it explores only where it is

@@ -25,12 +25,32 @@ from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels.pairwise import sigmoid
 from rankloop.learners.click_pairs import RULES, plain_pairs
 from rankloop.learners.composed import ModelLearner
+from rankloop.learners.models.confidence import PairConfidence
+from rankloop.learners.models.linear import LinearModel
 from rankloop.learners.models.refit import RefitModel
+from rankloop.learners.models.rows import Rows
 from rankloop.learners.policies import PAIR_POLICIES, PairPolicy
+
+DELTA = 0.1  # probability that an interval of Lemma 1 fails
+
+
+class OnePassModel(LinearModel):
+    """PairRank's model with plain numbers for λ, and pairs compared as probabilities."""
+
+    def __init__(self, prior: float) -> None:
+        super().__init__(prior, 1.0, "zero", 1.0)
+
+    def confidence(self, source: Candidates | Impression, alpha: float) -> PairConfidence:
+        """Scores and the width of the interval of each pair."""
+        return super().confidence(source, alpha)._replace(logit=False)
+
+    def _first(self, rows: Rows) -> tuple[Array, Array, Array]:
+        d = rows.shape[1]
+        return np.zeros(d), np.eye(d) / self.prior, np.ones(1)
 
 
 @dataclass
-class PairRankPaper(ModelLearner):
+class PairRankPaper(ModelLearner[RefitModel | OnePassModel]):
     """PairRank with what only its paper and released code need; `pairrank` is the one to use.
 
     Parameters
@@ -48,8 +68,10 @@ class PairRankPaper(ModelLearner):
         λ of θ, the weight of ‖θ‖²/2.
     loss
         The "sum" of the pairs' losses (Eq. (1)), or their "mean" (the released code).
-    delta, bound
-        Of "theory": probability that an interval fails, and the largest norm of the true θ.
+    update
+        "refit", or "onepass": one Newton step per pair, as `pairrank` does, with the paper's certainty and pairs.
+    bound
+        Of "theory": the largest norm of the true θ.
     examine_next
         Take the document below the last click as examined.
 
@@ -75,7 +97,7 @@ class PairRankPaper(ModelLearner):
     prior: float = 0.1
     ridge: float = 0.1
     loss: Literal["sum", "mean"] = "sum"
-    delta: float = 0.1
+    update: Literal["refit", "onepass"] = "refit"
     bound: float = 1.0
     examine_next: bool = True
 
@@ -83,19 +105,22 @@ class PairRankPaper(ModelLearner):
         require_choice("explore", self.explore, tuple(PAIR_POLICIES))
         require_choice("pairs", self.pairs, tuple(RULES))
         require_choice("loss", self.loss, ("sum", "mean"))
-        for name in ("prior", "ridge", "delta", "bound"):
+        require_choice("update", self.update, ("refit", "onepass"))
+        for name in ("prior", "ridge", "bound"):
             require_number(name, getattr(self, name), 0, above=True)
-        require(self.delta < 1, "delta", self.delta, "is a probability and must be below 1")
         require_flag("examine_next", self.examine_next)
         if isinstance(self.alpha, str):
             require(self.alpha == "theory", "alpha", self.alpha, 'must be a number or "theory"')
             needs = "is Lemma 1's and needs "
             require(self.loss == "sum", "alpha", self.alpha, f"{needs}loss='sum'")
+            require(self.update == "refit", "alpha", self.alpha, f"{needs}update='refit'")
             require(self.pairs != "all", "alpha", self.alpha, f"{needs}independent pairs: 'adjacent' or 'matched'")
             require(self.prior == self.ridge, "alpha", self.alpha, f"{needs}prior = ridge")
         else:
             require_number("alpha", self.alpha, 0)
-        self.model_ = RefitModel(self.prior, self.ridge, self.loss == "mean")
+        require(self.loss == "sum" or self.update == "refit", "loss", self.loss, "needs update='refit'")
+        refit = self.update == "refit"
+        self.model_ = RefitModel(self.prior, self.ridge, self.loss == "mean") if refit else OnePassModel(self.prior)
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         """Algorithm 1, lines 3 to 6: estimate the certain pairs, and draw an order that respects them."""
@@ -114,18 +139,19 @@ class PairRankPaper(ModelLearner):
         return make_impression(candidates, checked_order(candidates, order))
 
     def report(self) -> Report:
-        """The state grows."""
-        return Report(grows="keeps every pair: the exact minimizer reads all of them")
+        """The state grows with refits."""
+        return Report(grows="keeps every pair: the exact minimizer reads all of them" if self.update == "refit" else "")
 
     @property
     def _alpha(self) -> float:
         """The width of the intervals; with "theory", Lemma 1's."""
         if not isinstance(self.alpha, str):
             return self.alpha
-        model, noise, k_mu = self.model_, 0.5, 0.25  # a click difference is 1/2-sub-Gaussian, σ is 1/4-Lipschitz
+        model, noise, k_mu = self.model_, 0.5, 0.25
+        assert isinstance(model, RefitModel)  # a click difference is 1/2-sub-Gaussian, σ is 1/4-Lipschitz
         p = sigmoid(self.bound * model.longest_[0])
         c_mu = p * (1.0 - p)  # the smallest slope of σ over ‖θ‖ ≤ bound and the pairs seen
-        deviation = noise * np.sqrt(model.log_det_[0] - 2.0 * math.log(self.delta))
+        deviation = noise * np.sqrt(model.log_det_[0] - 2.0 * math.log(DELTA))
         return float(2.0 * k_mu / c_mu * (deviation + np.sqrt(self.prior) * self.bound))
 
     @property

@@ -12,7 +12,7 @@ import numpy as np
 
 from rankloop import __version__
 from rankloop.core import codec
-from rankloop.core.capabilities import Confident, Explains, Explanation
+from rankloop.core.capabilities import Explanation, LinearScores, Observable
 from rankloop.core.errors import InvalidInput
 from rankloop.core.types import Impression
 from rankloop.service.errors import Conflict, UnknownRanker
@@ -171,7 +171,7 @@ def _belief(live: LiveRanker, impression: Impression, answer: RankAnswer) -> Exp
     """What the learner says of a list, or its scores do; None if nothing is known."""
     if live.model is None:
         return None
-    if isinstance(live.model.learner, Explains):
+    if isinstance(live.model.learner, Observable):
         return live.model.explain(impression)
     scores = [answer.items[slot].score for slot in impression.memo.get(SLOTS, np.arange(impression.k)).tolist()]
     if None in scores:
@@ -186,14 +186,16 @@ def weights(engine: Engine, name: str, limit: int) -> Weights:
     model, names = _model(live, live.serving), live.schema.names
     with model.locked() as learner:
         theta, label = weights_of(learner), model.label
-        bounds = learner.half_widths() if isinstance(learner, Confident) else None
+        bounds = learner.half_widths() if isinstance(learner, LinearScores) else None
     found = []
     count = len(names)
     if theta is not None and theta.size in (count, count + 1):  # before that nothing is learned, and all are 0
         count = theta.size
         largest = np.argsort(-np.abs(theta), kind="stable")[:limit].tolist()
         called = [names[j] if j < len(names) else BASELINE for j in largest]
-        sure: list[Any] = [None] * len(largest) if bounds is None else bounds[largest].tolist()
+        sure: list[Any] = [None] * len(largest)
+        if bounds is not None and bounds.size == theta.size:
+            sure = bounds[largest].tolist()
         found = list(map(Weight, called, theta[largest].tolist(), sure))
     return Weights(name, label, theta is not None, count, found)
 

@@ -13,7 +13,15 @@ import msgspec
 import numpy as np
 
 from rankloop.core import codec, registry
-from rankloop.core.capabilities import Explains, Explanation, InParts, Parts, ScoresByParts, TellsChances, takes_sparse
+from rankloop.core.capabilities import (
+    Explanation,
+    LinearScores,
+    Observable,
+    ScoreTerms,
+    StateDeltas,
+    first_place_probabilities,
+    report_of,
+)
 from rankloop.core.errors import InvalidParameter, RankloopError
 from rankloop.core.learner import Learner
 from rankloop.core.rng import Rng
@@ -57,7 +65,7 @@ class PublishedModel:
     def __init__(self, learner: Learner, spec: Spec, generation: int, learned: int, version: int | None = None) -> None:
         self.learner, self.spec = learner, spec
         self.generation, self.learned, self.version = generation, learned, version
-        self._guard = threading.Lock() if isinstance(learner, InParts) else None
+        self._guard = threading.Lock() if isinstance(learner, StateDeltas) else None
         self._local = threading.local()  # the generator is reused, so each thread has its own
 
     @property
@@ -108,8 +116,8 @@ class PublishedModel:
             known: list[float | None] = [None] * candidates.n
             if spec.exposure == "shadow":
                 known = [float(i == 0) for i in range(candidates.n)]
-            elif spec.exposure == "full" and isinstance(self.learner, TellsChances):
-                known = self.learner.chances(candidates).tolist()
+            elif spec.exposure == "full":
+                known = first_place_probabilities(self.learner, candidates)
         ids = candidates.items.tolist()
         return {str(ids[i]): known[i] for i in order}
 
@@ -122,11 +130,11 @@ class PublishedModel:
     def apply_delta(self, delta: Mapping[str, Array], learned: int, patience: float = -1) -> bool:
         """Apply a state delta; False if someone reads the learner for longer than `patience` seconds."""
         assert self._guard is not None
-        assert isinstance(self.learner, InParts)
+        assert isinstance(self.learner, StateDeltas)
         if not self._guard.acquire(timeout=patience):
             return False
         try:
-            self.learner.take(delta)
+            self.learner.apply_delta(delta)
             self.learned = learned
         finally:
             self._guard.release()
@@ -154,28 +162,28 @@ class PublishedModel:
         features or of another learner."""
         try:
             with self.locked() as learner:
-                return learner.explain(impression) if isinstance(learner, Explains) else None
+                return learner.explain(impression) if isinstance(learner, Observable) else None
         except RankloopError:
             return None
 
 
 @cache
-def _scores_by_parts(kind: type[Learner]) -> bool:
+def _has_score_terms(kind: type[Learner]) -> bool:
     """Cached: checking a protocol takes as long as ranking a short list."""
-    return issubclass(kind, ScoresByParts)
+    return issubclass(kind, LinearScores)
 
 
-def score_terms(learner: Learner, impression: Impression) -> Parts | None:
+def score_terms(learner: Learner, impression: Impression) -> ScoreTerms | None:
     """The terms of the scores of a ranking, if the learner's scores are sums."""
     if impression.features is None:
         return None
-    if _scores_by_parts(type(learner)):
-        parts: Parts = learner.parts(impression)  # type: ignore[attr-defined]
-        return parts
+    if _has_score_terms(type(learner)):
+        terms: ScoreTerms = learner.score_terms(impression)  # type: ignore[attr-defined]
+        return terms
     weights = weights_of(learner)
     if weights is None or weights.size not in (0, impression.features.shape[1]):
         return None
-    return Parts(impression.features, weights)
+    return ScoreTerms(impression.features, weights)
 
 
 def _contributions(
@@ -216,7 +224,7 @@ def plain_learner(spec: Spec) -> Learner:
     learner = registry.make(spec.learner, **spec.parameters)
     if learner.contextual and not spec.features and not spec.width:
         raise InvalidParameter(f"features is empty, but learner {spec.learner!r} ranks by features; name them")
-    if learner.contextual and is_sparse(spec) and not takes_sparse(learner):
+    if learner.contextual and is_sparse(spec) and not report_of(learner).sparse:
         rather = "" if spec.width else f"; or hash into {MOST_DENSE:,} columns in all, for full rows"
         raise InvalidParameter(
             f"the features have {width_of(spec):,} columns, but learner {spec.learner!r} takes no sparse rows; choose "

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rankloop.core import codec
-from rankloop.core.capabilities import Follows, Remembers
+from rankloop.core.capabilities import report_of
 from rankloop.core.learner import Learner
 from rankloop.core.types import Array, Candidates, Impression, taken
 from rankloop.service.observability.metrics import Metrics
@@ -37,7 +37,7 @@ def movement(ranker: str, model: PublishedModel, bodies: Sequence[bytes], live: 
     are left out. The lock is held for one ranking at a time."""
     found = [moved for body in bodies if (moved := _moved(model, codec.load_impression(body))) is not None]
     with model.locked() as learner:
-        remembered = learner.remembered if isinstance(learner, Remembers) else None
+        remembered = report_of(learner).remembered
     with live.locked() as learner:
         drift = _drift(learner)
     count, pairs, memory = len(found), sum(one.pairs for one in found), None
@@ -64,14 +64,15 @@ def set_gauges(name: str, learner: Learner, metrics: Metrics, known: dict[str, i
         if drift.alarms > known.get(name, drift.alarms):
             logger.warning("ranker %s: users have changed, at ranking %d of %d", name, drift.latest[-1], drift.lists)
         known[name] = drift.alarms
-    if isinstance(learner, Remembers):
-        metrics.gauge("remembered_queries", learner.remembered, ranker=name)
+    remembered = report_of(learner).remembered
+    if remembered is not None:
+        metrics.gauge("remembered_queries", remembered, ranker=name)
 
 
 def _drift(learner: Learner) -> DriftNoticed | None:
-    if not isinstance(learner, Follows):
+    drift = report_of(learner).drift
+    if drift is None:
         return None
-    drift = learner.drift()
     return DriftNoticed(drift.alarms, drift.latest.tolist(), drift.since, drift.lists)
 
 

@@ -95,7 +95,7 @@ def network(net: Any, features: int, width: int, seed: int) -> Network:
     """The network that a learner's parameters describe, for so many features."""
     if net == "two-layer":
         return TwoLayer(features, width, seed)
-    from rankloop.learners.neural import _torch  # PyTorch is imported here and nowhere else
+    from rankloop.learners.models import _torch  # PyTorch is imported here and nowhere else
 
     return _torch.TorchNetwork(_made(net, features, width, seed), width, said(net))
 
@@ -111,7 +111,7 @@ def require_network(net: Any) -> None:
         if net not in BUILT_IN and net not in _registered:
             raise UnknownName(
                 f"no network is called {net!r}; there are {', '.join((*BUILT_IN, *_registered))}, and those that you "
-                f"register: rankloop.learners.neural.networks.register, or {VARIABLE} with the modules that call it"
+                f"register: rankloop.learners.models.networks.register, or {VARIABLE} with the modules that call it"
             )
     elif not callable(net):
         raise InvalidParameter(f"net is {net!r}; it must be a name, a torch.nn.Module or a function that makes one")
@@ -125,7 +125,7 @@ def is_fixed(net: Any) -> bool:
 
 
 def _made(net: Any, features: int, width: int, seed: int) -> Any:
-    from rankloop.learners.neural import _torch
+    from rankloop.learners.models import _torch
 
     if is_fixed(net):
         return net
