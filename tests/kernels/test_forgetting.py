@@ -93,7 +93,9 @@ def test_foretold(pairs: list[tuple[int, int]], d: int, others: int, scale: floa
     )
     given_, expected = (frozen(scale * theta), frozen(scale * models)), (scale * theta, scale * models)
     found = forgetting.log_likelihood_ratio(frozen(rows), pair_rows(pairs), frozen(weights), *given_)
-    assert found == pytest.approx(naive.log_likelihood_ratio(rows, pairs, weights.tolist(), *expected), rel=1e-9, abs=1e-9)
+    assert found == pytest.approx(
+        naive.log_likelihood_ratio(rows, pairs, weights.tolist(), *expected), rel=1e-9, abs=1e-9
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -114,7 +116,9 @@ def test_a_rival_of_the_truth_gains_nothing_on_average(seed: int) -> None:
             up, down = (b, a) if over else (a, b)
             chance /= 1.0 + np.exp(-(rows[up] - rows[down]) @ truth)
             pairs += [(up, down)] * (1 + a)  # told twice or three times it is no more evidence
-        mean += chance * np.exp(forgetting.log_likelihood_ratio(rows, pair_rows(pairs), np.full(6, 0.9), truth, rival)[0])
+        mean += chance * np.exp(
+            forgetting.log_likelihood_ratio(rows, pair_rows(pairs), np.full(6, 0.9), truth, rival)[0]
+        )
     assert 0.0 < mean <= 1.0 + 1e-12
 
 

@@ -16,8 +16,8 @@ from rankloop.kernels import dueling, preferences
 from rankloop.lab.runs.probes import held_out
 from rankloop.lab.runs.simulate import simulate
 from rankloop.lab.worlds.world import Stationary
-from rankloop.learners.neural.lambdarank_labels import LambdaRankLabels
 from rankloop.learners.models.networks import network
+from rankloop.learners.neural.lambdarank_labels import LambdaRankLabels
 from rankloop.learners.neural.neural_dbgd import NeuralDBGD
 from rankloop.learners.neural.neural_pdgd import NeuralPDGD
 from rankloop.learners.neural.ollambdarank import OLLambdaRank

@@ -30,7 +30,7 @@ from rankloop.checks.helpers import (
 )
 from rankloop.clicks.users import DependentClickUser
 from rankloop.core import codec
-from rankloop.core.capabilities import KnowsPropensity, Remaps, takes_sparse
+from rankloop.core.capabilities import Propensity, Remaps, report_of
 from rankloop.core.errors import InvalidInput, InvalidParameter
 from rankloop.core.feature_map import FeatureMap
 from rankloop.core.learner import DRAWN, clone, params
@@ -122,7 +122,7 @@ def propensities_are_probabilities(factory: Factory) -> None:
             assert "log_propensity" not in learner.adopt(candidates, shown.order).memo, "an adopted list was not drawn"
             noted = shown.memo.get("log_propensity")
             assert noted is None or (noted.shape == (1,) and -np.inf < noted[0] <= 1e-12), f"log_propensity is {noted}"
-            if not isinstance(learner, KnowsPropensity):
+            if not isinstance(learner, Propensity):
                 continue
             before = snapshot(learner)
             lists = [np.array(order) for order in permutations(range(n), k)]
@@ -275,11 +275,11 @@ def state_size_is_bounded(factory: Factory) -> None:
     for t in range(60, 180):
         play_round(learner, t)
     late = sum(array.nbytes for array in learner.state().values())
-    reason = getattr(learner, "grows", "")
+    reason = report_of(learner).grows
     assert isinstance(reason, str), f"grows is {reason!r}; it is the reason why the state grows, or empty"
     if not reason:
         assert late <= early, (
-            f"the state grew from {early} to {late} bytes in 120 events; bound it, or say why in an attribute `grows`"
+            f"the state grew from {early} to {late} bytes in 120 events; bound it, or say why in `Report.grows`"
         )
     # three times the events: three times the bytes, twice that where arrays double
     assert late <= 6 * early, f"the state grew from {early} to {late} bytes in 120 events, faster than they came"
@@ -343,7 +343,7 @@ def remap_keeps_what_was_learned(factory: Factory) -> None:
 
 @rule
 def sparse_rows_equal_dense_rows(factory: Factory) -> None:
-    """Sparse rows teach the same, bit for bit, as the same rows in a table, or are rejected; `takes_sparse` says which.
+    """Sparse rows teach the same, bit for bit, as the same rows in a table, or are rejected; `Report.sparse` says which.
     A learner that ranks by ids alone may take them either way."""
     one, other = trained(factory), trained(factory)
     for t in range(6):
@@ -352,7 +352,7 @@ def sparse_rows_equal_dense_rows(factory: Factory) -> None:
         at, before = np.nonzero(table), snapshot(one)
         rows = SparseRows(np.concatenate(([0], np.cumsum(np.bincount(at[0], minlength=12)))), at[1], table[at], WIDTH)
         given, dense = Candidates("q", features=rows), Candidates("q", features=table)
-        if one.contextual and not takes_sparse(one):
+        if one.contextual and not report_of(one).sparse:
             assert_rejected(one, "sparse rows", "sparse", partial(one.rank, given, 5, rng))
             return
         ranked = one.rank(given, 5, np.random.default_rng(t))

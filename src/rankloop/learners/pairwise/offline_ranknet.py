@@ -8,7 +8,7 @@ import numpy as np
 
 from rankloop.core.learner import checked_values, make_impression, require_number
 from rankloop.core.types import Array, Candidates, Feedback, Impression
-from rankloop.kernels.offline import ranknet_loss
+from rankloop.kernels.metrics import ranknet_loss
 from rankloop.learners.composed import GradientLearner
 from rankloop.learners.models.gradient import GradientModel
 

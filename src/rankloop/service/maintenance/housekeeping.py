@@ -10,7 +10,7 @@ from math import inf
 from pathlib import Path
 
 from rankloop.core import codec
-from rankloop.core.capabilities import Explains
+from rankloop.core.capabilities import Observable
 from rankloop.core.errors import RankloopError
 from rankloop.service.maintenance.attribution_windows import AttributionWindows
 from rankloop.service.maintenance.webhook_outbox import WebhookOutbox
@@ -114,7 +114,7 @@ class Reports:
     def _uncertain(self, fold: Fold) -> tuple[int, int]:
         """(pairs, uncertain ones) of the newest lists that were not explained yet."""
         name, learner = fold.row.name, fold.learner
-        if not isinstance(learner, Explains):
+        if not isinstance(learner, Observable):
             return 0, 0
         since = self._explained.get(name, 0.0)
         bodies = self._process.database.read(
@@ -129,8 +129,9 @@ class Reports:
                 # A list of other features, or from before a reset; or SystemExit of a learner.
                 with suppress(BaseException), self._learning.hang_detector.call(fold.row, "explain", fold.learned):
                     found = learner.explain(codec.load_impression(body))
-                    pairs += found.pairs
-                    uncertain += len(found.uncertain)
+                    if found is not None:
+                        pairs += found.pairs
+                        uncertain += len(found.uncertain)
             finally:
                 fold.in_use.release()
         return pairs, uncertain

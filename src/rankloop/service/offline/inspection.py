@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from rankloop.core import codec, registry
-from rankloop.core.capabilities import Confident
+from rankloop.core.capabilities import LinearScores
 from rankloop.core.learner import Learner, params
 from rankloop.core.scaling import unwrapped
 from rankloop.core.types import Array
@@ -68,7 +68,7 @@ def look_inside(learner: Learner, names: Sequence[str] = ()) -> Learned:
     weights, inner = [], unwrapped(learner)
     theta = models.weights_of(learner)
     if isinstance(theta, np.ndarray) and theta.ndim == 1:
-        widths: Array | None = learner.half_widths() if isinstance(learner, Confident) else None
+        widths: Array | None = learner.half_widths() if isinstance(learner, LinearScores) else None
         largest = np.sort(np.argsort(-np.abs(theta), kind="stable")[:MOST_WEIGHTS])
         for j, weight in zip(largest.tolist(), theta[largest].tolist(), strict=True):
             width = None if widths is None or widths.size != theta.size else float(widths[j])

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from rankloop.core import codec, registry
-from rankloop.core.capabilities import KnowsPropensity
+from rankloop.core.capabilities import Propensity
 from rankloop.core.errors import InvalidInput, InvalidParameter, RankloopError
 from rankloop.core.learner import clone
 from rankloop.core.rng import Rng
@@ -362,7 +362,7 @@ class Challenger:
 
     def log_probability(self, candidates: Candidates, shown: Array, own: Array, shows: Shows) -> float:
         """How likely it would have been to show what was `shown`; `own` is what it would have."""
-        if shows == "rank" and isinstance(self.learner, KnowsPropensity):
+        if shows == "rank" and isinstance(self.learner, Propensity):
             return self.learner.log_propensity(candidates, shown)
         return 0.0 if np.array_equal(shown, own) else -np.inf  # right on average, where the probability is not known
 

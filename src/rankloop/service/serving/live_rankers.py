@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from rankloop.core import codec
-from rankloop.core.capabilities import InParts
+from rankloop.core.capabilities import StateDeltas
 from rankloop.core.errors import InvalidInput, RankloopError
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.ranking import model as models
@@ -310,7 +310,7 @@ class LiveRankers(dict[str, LiveRanker]):
     def _apply_deltas(self, live: LiveRanker) -> None:
         """Apply state deltas from the store, as far as they continue the live model."""
         model, name = live.model, live.row.name
-        if model is None or not isinstance(model.learner, InParts):
+        if model is None or not isinstance(model.learner, StateDeltas):
             return
         try:
             deltas = self._read(lambda c: snapshots.deltas_from(c, name, model.generation, model.learned))

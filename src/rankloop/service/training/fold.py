@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from rankloop.core import codec
-from rankloop.core.capabilities import InParts
+from rankloop.core.capabilities import StateDeltas
 from rankloop.core.errors import RankloopError
 from rankloop.core.learner import Learner
 from rankloop.core.rng import Rng
@@ -61,7 +61,7 @@ class Fold:
         self.published = -1  # outcomes in what was published last
         self.last_published = self.publish_cost = 0.0
         self.last_delta = self.delta_cost = 0.0  # of those for other machines
-        self._changed: set[str] | None = set() if isinstance(learner, InParts) else None  # queries since then
+        self._changed: set[str] | None = set() if isinstance(learner, StateDeltas) else None  # queries since then
         self._unsent: set[str] | None = None  # queries since the last delta for other machines; None: they get none
         self._sent = learned  # outcomes in that
         self._lock = threading.Lock()
@@ -128,9 +128,9 @@ class Fold:
         with self._lock:
             if not self._unsent or self.learned == self._sent:
                 return None
-            assert isinstance(self.learner, InParts)
+            assert isinstance(self.learner, StateDeltas)
             made = Publication(
-                self.row.name, self.generation, self.learned, self._sent, self.learner.part(len(self._unsent))
+                self.row.name, self.generation, self.learned, self._sent, self.learner.state_delta(len(self._unsent))
             )
             self._sent, self._unsent = self.learned, set()
             return made
@@ -142,8 +142,8 @@ class Fold:
             if whole or self.published < 0 or self._changed is None or len(self._changed) > MAX_CHANGED_QUERIES:
                 arrays = self.learner.state()
             else:
-                assert isinstance(self.learner, InParts)
-                base, arrays = self.published, self.learner.part(len(self._changed))
+                assert isinstance(self.learner, StateDeltas)
+                base, arrays = self.published, self.learner.state_delta(len(self._changed))
             made = Publication(self.row.name, self.generation, self.learned, base, arrays)
             self.published = self.learned
             if self._changed is not None:
