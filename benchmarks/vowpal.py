@@ -27,6 +27,7 @@ from rankloop.core.learner import (
     rows_of,
 )
 from rankloop.core.registry import make
+from rankloop.core.rng import as_rng
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 EXPLORATIONS = ("epsilon", "squarecb", "softmax", "bag")
@@ -82,7 +83,7 @@ class VowpalWabbit:
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         """Position by position, as Vowpal Wabbit draws them."""
-        seed = int(rng.integers(2**31))
+        seed = int(as_rng(rng).integers(2**31))
         tagged = [
             f"ccb slot 'seed={seed}{i} |" for i in range(resolve_k(candidates, k))
         ]  # else it counts on for itself

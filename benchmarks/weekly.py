@@ -124,7 +124,7 @@ class Weekly:
         """(n,) positions, best first; what the trees have equal stays as it came."""
         return np.argsort(-self.score(candidates), kind="stable")
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:  # noqa: ARG002
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:  # noqa: ARG002
         """The best list: teams that retrain do not explore."""
         return make_impression(candidates, self.best(candidates, k))
 
@@ -138,7 +138,7 @@ class Weekly:
 
     # -- learning -------------------------------------------------------------------------------------------------
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:  # noqa: ARG002
         """Into the log; and every so often a new model."""
         values = checked_values(self, impression, feedback)
         clicks = (values > 0).astype(np.float64)
@@ -279,7 +279,7 @@ class Pair(Weekly):
         if self._top.feedback != "clicks":
             raise InvalidInput(f"spec is {self.spec!r}, which learns from {self._top.feedback}; a pair needs clicks")
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
         """What the learner on top shows, of candidates in the order of the trees."""
         order, above, score = self._above(candidates)
         return _below(candidates, order, score, self._top.rank(above, k, rng))
@@ -296,7 +296,7 @@ class Pair(Weekly):
         found: Array = order[self._top.best(above, k)]
         return found
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:
         """Both, the trees after: the learner on top is told of the list as the trees before had it."""
         memo = dict(impression.memo)
         order, score = memo.pop("pair_order"), memo.pop("pair_score")

@@ -91,7 +91,7 @@ def served(world: World, learner: PairRank, name: str, seed: int) -> list[float]
     held = np.mean([ndcg(grades[learner.best(given, 10)], 10, grades) for given, grades in world.test])
     certain = wrong = 0
     for given, grades in world.test[:50]:
-        sure = learner._doubt(given).certain()
+        sure = learner.model_.confidence(given, learner.alpha).certain()
         certain += int((sure & (np.subtract.outer(grades, grades) != 0)).sum())
         wrong += int((sure & (np.subtract.outer(grades, grades) < 0)).sum())
     return [total / ROUNDS, float(held), chance / ROUNDS, wrong / max(certain, 1)]

@@ -44,13 +44,14 @@ def erases_memo(self: PDGD, impression: Any, feedback: Any, rng: Any) -> None:
 
 def grows(self: PDGD, impression: Any, feedback: Any, rng: Any) -> None:
     PDGD.learn(self, impression, feedback, rng)
-    self.rate_ = np.append(self.rate_, 0.0)
+    self.model_.rate_ = np.append(self.model_.rate_, 0.0)
 
 
 def grows_faster_than_events(self: PDGD, impression: Any, feedback: Any, rng: Any) -> None:
     grows(self, impression, feedback, rng)
-    if self.rate_.size % 30 == 0:
-        self.rate_ = np.append(self.rate_, np.zeros(self.rate_.size * 3))
+    rate = self.model_.rate_
+    if rate.size % 30 == 0:
+        self.model_.rate_ = np.append(rate, np.zeros(rate.size * 3))
 
 
 def adopted_with(**memo: Any) -> Any:
@@ -86,7 +87,7 @@ BROKEN: list[tuple[type[PDGD], str]] = [
         learner_with(remap=lambda self, columns: setattr(self, "theta_", np.ones(columns.source.size))),
         "remap_keeps_what_was_learned",
     ),
-    (learner_with(state=lambda self: {"theta_": self.theta_, "rate_": self.rate_}), "state_is_plain_arrays"),
+    (learner_with(state=lambda self: {"theta_": self.theta_, "rate_": self.model_.rate_}), "state_is_plain_arrays"),
     (learner_with(learn=grows), "state_size_is_bounded"),
     (learner_with(fields=(("volume", float, 1.0),)), "parameters_are_documented"),
     (learner_with(best=lambda self, c, k: PDGD.best(self, c, c.n)[::-1][:k]), "beats_random"),

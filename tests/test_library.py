@@ -19,7 +19,7 @@ from rankloop import Candidates, Feedback, learners
 from rankloop.core import learner, registry
 from rankloop.core.errors import InvalidInput, InvalidParameter, RankloopWarning
 from rankloop.core.types import Array
-from rankloop.learners.pairwise import _doubt, _long
+from rankloop.learners.models import confidence, long_lists
 
 # -- frames --------------------------------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ def test_a_learner_may_have_a_faster_way() -> None:
             return ["fast"]
 
         def learn_many(self, impressions: Any, feedbacks: Any, rng: np.random.Generator) -> None:  # noqa: ARG002
-            self.theta_ = np.ones(3)
+            self.model_.theta_ = np.ones(3)
 
     made = Fast()
     assert [str(one) for one in rankloop.rank_many(made, [], 3, 0)] == ["fast"]
@@ -288,14 +288,14 @@ def test_scaling_is_that_of_the_lab() -> None:
 # -- long lists ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("explore", ["conservative", "random"])
+@pytest.mark.parametrize("explore", ["conservative", "blocks"])
 @pytest.mark.parametrize("rule", ["logit", "probability"])
 def test_long_lists_are_ranked_as_short_ones(explore: Any, rule: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lists, propensities, weights of pairs and blocks are the same by either way, from cold to well trained."""
     rng, truth = np.random.default_rng(0), 3 * np.random.default_rng(1).normal(size=6)
-    alpha = 0.3 if rule == "logit" else 0.1
-    # every pair counts in full: sixty lists are then enough for many blocks
-    made = learners.PairRank(explore=explore, certainty=rule, prior=1.0, alpha=alpha, tempered=False)
+    made: Any = learners.PairRank(explore=explore, prior=0.1, alpha=0.1)
+    if rule == "probability":
+        made = learners.PairRankPaper(explore=explore, pairs="all", update="onepass", prior=1.0, alpha=0.1)
     seen = set()
     for rounds in range(61):
         if rounds in (0, 1, 4, 20, 60):
@@ -303,7 +303,7 @@ def test_long_lists_are_ranked_as_short_ones(explore: Any, rule: Any, monkeypatc
                 candidates, k = Candidates(features=rng.random((120, 6))), int(rng.integers(1, 25))
                 found = []
                 for bound in (500, 0):
-                    monkeypatch.setattr(_doubt, "LONG", bound)
+                    monkeypatch.setattr(confidence, "LONG", bound)
                     shown = made.rank(candidates, k, np.random.default_rng(seed))
                     other = made.log_propensity(candidates, shown.order[::-1].copy())
                     assert made.log_propensity(candidates, shown.order) == shown.memo["log_propensity"][0]
@@ -312,7 +312,7 @@ def test_long_lists_are_ranked_as_short_ones(explore: Any, rule: Any, monkeypatc
                     )
                 assert found[0] == found[1]
                 seen.add(len(found[0][1]))
-        monkeypatch.setattr(_doubt, "LONG", 500)
+        monkeypatch.setattr(confidence, "LONG", 500)
         shown = made.rank(Candidates(features=rng.random((20, 6))), 8, rng)
         assert shown.features is not None
         worth = shown.features @ truth
@@ -322,28 +322,31 @@ def test_long_lists_are_ranked_as_short_ones(explore: Any, rule: Any, monkeypatc
 
 
 @pytest.mark.parametrize("rule", ["logit", "probability"])
-def test_long_lists_of_a_model_that_knows_little(rule: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_lists_of_a_model_that_knows_little(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """136 features and a few lists: nearly all candidates can come up, and few columns tell that of most pairs."""
     widths = set()
 
-    def noting(forms: _long._Forms, width: int) -> Array:
+    def noting(forms: long_lists._Forms, width: int) -> Array:
         widths.add(width)
         return of_width(forms, width)
 
-    of_width = _long._Forms.of_width
-    monkeypatch.setattr(_long._Forms, "of_width", noting)
+    of_width = long_lists._Forms.of_width
+    monkeypatch.setattr(long_lists._Forms, "of_width", noting)
     rng, truth = np.random.default_rng(0), np.random.default_rng(1).normal(size=136)
-    made, free = learners.PairRank(certainty=rule, alpha=0.3 if rule == "logit" else 0.1), []
+    free: list[int] = []
+    made: Any = learners.PairRank(alpha=0.3)
+    if rule == "probability":
+        made = learners.PairRankPaper(pairs="matched", update="onepass", prior=100.0, alpha=0.1)
     for rounds in range(101):
         if rounds in (1, 3, 10, 30, 100):
             candidates, found = Candidates(features=rng.random((700, 136))), []
             for bound in (700, 0):
-                monkeypatch.setattr(_doubt, "LONG", bound)
+                monkeypatch.setattr(confidence, "LONG", bound)
                 shown = made.rank(candidates, 10, np.random.default_rng(2))
                 assert made.log_propensity(candidates, shown.order) == shown.memo["log_propensity"][0]
                 found.append([shown.order.tolist(), *(note.tolist() for note in shown.memo.values())])
             assert found[0] == found[1]
-            free.append(int((made._doubt(candidates).waiting(10)[1] == 0).sum()))
+            free.append(int((made.model_.confidence(candidates, made.alpha).predecessors(10)[1] == 0).sum()))
         shown = made.rank(Candidates(features=rng.random((30, 136))), 10, rng)
         assert shown.features is not None
         worth = shown.features @ truth

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankloop.core.capabilities import KnowsPropensity
+from rankloop.core.capabilities import Propensity
 from rankloop.core.learner import Learner
 from rankloop.core.registry import make
 from rankloop.core.types import Candidates, Feedback
@@ -162,7 +162,7 @@ def test_lists_come_as_often_as_they_are_said_to(name: str, parameters: dict[str
     for _ in range(lessons):
         shown = learner.rank(candidates, 3, rng)
         learner.learn(shown, Feedback.clicks(shown.items == 2), rng)
-    assert isinstance(learner, KnowsPropensity)
+    assert isinstance(learner, Propensity)
     lists = list(permutations(range(5), 3))
     chances = np.exp([learner.log_propensity(candidates, np.array(order)) for order in lists])
     assert chances.sum() == pytest.approx(1.0)

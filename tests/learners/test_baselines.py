@@ -8,7 +8,6 @@ from scipy.optimize import check_grad
 
 from rankloop.core.types import Candidates, Feedback
 from rankloop.kernels.metrics import ranknet_loss
-from rankloop.kernels.pairwise import logistic_gradient
 from rankloop.lab.runs.trial import Trial, run
 from rankloop.learners.baselines.base_order import BaseOrder
 from rankloop.learners.baselines.random_order import RandomOrder
@@ -23,31 +22,6 @@ def test_sgd_takes_the_gradient_step_on_the_rounds_pairs() -> None:
     shown = learner.rank(Candidates(features=np.eye(4)), 4, np.random.default_rng(0))
     learner.learn(shown, Feedback.clicks([0, 1, 0, 0]), np.random.default_rng(0))
     assert learner.theta_[shown.order] == pytest.approx([-0.1, 0.2, -0.1, 0.0])
-
-
-def test_pairs_are_inferred_as_pairrank_does() -> None:
-    """Clicks on the first and fourth of five: all six pairs, two at random, or the neighbours (1, 2) and (3, 4)."""
-    rows, found = {}, {}
-    for pairs in ("all", "matched", "adjacent"):
-        learner = Greedy(update="refit", pairs=pairs)
-        shown = learner.adopt(Candidates(features=np.eye(5)), np.arange(5))
-        learner.learn(shown, Feedback.clicks([1, 0, 0, 1, 0]), np.random.default_rng(0))
-        rows[pairs] = learner.rows_
-        found[pairs] = {(int(row.argmax()), int(row.argmin())) for row in learner.rows_}
-    assert found["all"] == {(c, s) for c in (0, 3) for s in (1, 2, 4)}
-    assert found["adjacent"] == {(0, 1), (3, 2)}
-    assert len(found["matched"]) == 2
-    assert found["matched"] < found["all"]
-    assert np.abs(rows["matched"]).sum(axis=0).max() == 1  # no document twice
-
-
-def test_refit_is_exact_after_every_event() -> None:
-    learner, rng = Greedy(update="refit", ridge=0.3), np.random.default_rng(1)
-    for _ in range(30):
-        shown = learner.rank(Candidates(features=rng.random((6, 4))), 6, rng)
-        learner.learn(shown, Feedback.clicks(rng.integers(0, 2, 6)), rng)
-        gradient, _ = logistic_gradient(learner.theta_, learner.rows_, learner.weights_, 0.3)
-        assert np.abs(gradient).max() <= 1e-6
 
 
 def test_epsilon_is_the_share_of_positions_explored() -> None:

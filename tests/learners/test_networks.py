@@ -21,6 +21,8 @@ from rankloop.learners.models import networks
 from rankloop.learners.models.networks import network
 from rankloop.learners.neural.neural_pdgd import NeuralPDGD
 from rankloop.learners.neural.olranknet import OLRankNet
+from rankloop.learners.neural.olranknet_paper import OLRankNetPaper
+from rankloop.learners.neural.perturbed_ensemble import PerturbedEnsemble
 from tests.learners.neural_rounds import evidence
 from tests.learners.own_networks import Doubled, Small
 
@@ -46,19 +48,30 @@ def taught(learner: Any, rounds: int = 20) -> Any:
 # -- the same network, built in and brought ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("line", ["none", "pairrank"])
-@pytest.mark.parametrize("covariance", ["diagonal", "full"])
-def test_a_brought_network_with_the_same_weights_gives_the_same_results(covariance: Any, line: str) -> None:
+def alone(**given: Any) -> OLRankNetPaper:
+    """A network that replays, without a linear model."""
+    return OLRankNetPaper(width=M, **{"prior": 100.0, "rate": 0.1, "alpha": 0.03, "update": "replay", **given})
+
+
+@pytest.mark.parametrize("line", [False, True])
+def test_a_brought_network_with_the_same_weights_gives_the_same_results(line: bool) -> None:
     """Lists, scores, certain pairs and weights, round for round.
 
     PyTorch sums in another order, and in one of its own on every kind of CPU: scores agree to rounding, and a pair that
     is certain for one is certain for the other at an alpha that differs by a thousandth.
     """
-    shared: dict[str, Any] = {"width": M, "covariance": covariance, "rate": 0.5, "line": line}
-    own, built_in = OLRankNet(net=doubled(), alpha=0.05, **shared), OLRankNet(alpha=0.05, **shared)
-    bold, shy = OLRankNet(net=doubled(), alpha=0.04995, **shared), OLRankNet(net=doubled(), alpha=0.05005, **shared)
-    for learner in (own, built_in):
-        learner._set_evidence(evidence(1.0))
+
+    def made(**given: Any) -> Any:
+        return OLRankNet(width=M, rate=0.5, **given) if line else alone(rate=0.5, **given)
+
+    def network_of(learner: Any) -> Any:
+        return learner.model_.network if line else learner.model_
+
+    own, built_in = made(net=doubled(), alpha=0.05), made(alpha=0.05)
+    bold, shy = made(net=doubled(), alpha=0.04995), made(net=doubled(), alpha=0.05005)
+    if line:
+        for learner in (own, built_in):
+            learner.model_.evidence = evidence(1.0)
     random_lists, alike = 0, 0
     for t, candidates in enumerate(lists(40)):
         one, other = (learner.rank(candidates, 4, np.random.default_rng(t)) for learner in (own, built_in))
@@ -75,13 +88,13 @@ def test_a_brought_network_with_the_same_weights_gives_the_same_results(covarian
         clicks = Feedback.clicks(np.random.default_rng(t).integers(0, 2, 4))
         for learner in (own, built_in):
             learner.learn(one, clicks, np.random.default_rng(t))
-        assert own._scores(candidates) == pytest.approx(built_in._scores(candidates), abs=1e-4)
-    hidden = M * 2 * D
-    first = own.weights_[0, :hidden].reshape(M, 2, D)
+        assert own.score(candidates) == pytest.approx(built_in.score(candidates), abs=1e-4)
+    hidden, ours, theirs = M * 2 * D, network_of(own), network_of(built_in)
+    first = ours.weights_[0, :hidden].reshape(M, 2, D)
     assert first[:, 0] == pytest.approx(first[:, 1], abs=1e-5)  # the two copies move together
-    assert first.mean(1).ravel() == pytest.approx(built_in.weights_[0, : M * D], abs=1e-5)
-    assert own.weights_[0, hidden:] == pytest.approx(built_in.weights_[0, M * D :], abs=1e-5)
-    assert own.unit_ == pytest.approx(built_in.unit_, rel=1e-5)
+    assert first.mean(1).ravel() == pytest.approx(theirs.weights_[0, : M * D], abs=1e-5)
+    assert ours.weights_[0, hidden:] == pytest.approx(theirs.weights_[0, M * D :], abs=1e-5)
+    assert ours.unit_ == pytest.approx(theirs.unit_, rel=1e-5)
     assert 0 < random_lists < 40, "some lists must explore, and some must not"
     assert alike >= 35
 
@@ -95,10 +108,10 @@ class Rounded(Doubled):
 
 def test_a_start_that_is_zero_but_for_rounding_shows_the_same_lists() -> None:
     """Nothing is certain, so scores of ±1e-15 must not decide what exact zeros leave to chance."""
-    own = OLRankNet(net=Rounded(D, M, network("two-layer", D, M, 0).start()).double(), width=M, line="none")
-    built_in, seen = OLRankNet(width=M, line="none"), set()
+    own = alone(net=Rounded(D, M, network("two-layer", D, M, 0).start()).double())
+    built_in, seen = alone(), set()
     for t, candidates in enumerate(lists(20)):
-        assert 0.0 < np.abs(own._scores(candidates)).max() < 1e-12
+        assert 0.0 < np.abs(own.score(candidates)).max() < 1e-12
         one, other = (learner.rank(candidates, 4, np.random.default_rng(t)) for learner in (own, built_in))
         assert one.order.tolist() == other.order.tolist()
         chances = [learner.log_propensity(candidates, one.order) for learner in (own, built_in)]
@@ -112,7 +125,7 @@ def test_neural_pdgd_too() -> None:
     own, built_in = taught(NeuralPDGD(net=doubled(), width=M)), taught(NeuralPDGD(width=M))
     candidates = lists(21)[-1]
     assert np.abs(built_in._scores(candidates)).max() > 0.01
-    assert own._scores(candidates) == pytest.approx(built_in._scores(candidates), abs=1e-4)
+    assert own.score(candidates) == pytest.approx(built_in._scores(candidates), abs=1e-4)
 
 
 def test_tangent_features_of_a_module_are_finite_differences() -> None:
@@ -146,7 +159,7 @@ def test_three_layers_start_at_zero() -> None:
 @pytest.mark.slow
 def test_a_brought_network_keeps_the_contract() -> None:
     """All rules of the contract; it has a name here, since parameters must survive JSON."""
-    check_learner(lambda: OLRankNet(net="small", width=M, memory=50, steps=2))
+    check_learner(lambda: OLRankNet(net="small", width=M, replay_size=50))
 
 
 def test_save_load_go_on(tmp_path: Path) -> None:
@@ -165,26 +178,26 @@ def test_buffers_are_part_of_the_state() -> None:
     with torch.no_grad():
         statistics: Any = module.body[1]
         statistics.running_mean += 3.0
-    learner = taught(OLRankNet(net=module, width=M, line="none"))
-    restored = OLRankNet(net=other, width=M, line="none")
+    learner = taught(alone(net=module))
+    restored = alone(net=other)
     restored.load(learner.state())
     candidates = lists(21)[-1]
-    assert (restored._scores(candidates) == learner._scores(candidates)).all()
-    assert (restored._scores(candidates) != OLRankNet(net=other, width=M, line="none")._scores(candidates)).any()
+    assert (restored.score(candidates) == learner.score(candidates)).all()
+    assert (restored.score(candidates) != alone(net=other).score(candidates)).any()
 
 
 def test_the_module_is_left_alone_and_can_be_had_back() -> None:
     module = Small(D).train()
     before = {name: value.clone() for name, value in module.state_dict().items()}
-    learner, alone = taught(OLRankNet(net=module, width=M)), taught(OLRankNet(net=module, width=M, line="none"))
+    learner, single = taught(OLRankNet(net=module, width=M)), taught(alone(net=module))
     assert module.training
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
-    trained, candidates = alone.module(), lists(21)[-1]
+    trained, candidates = single.module(), lists(21)[-1]
     rows = torch.tensor(candidates.features, dtype=torch.float32)
-    assert trained(rows).detach().numpy() == pytest.approx(alone.score(candidates), abs=1e-6)
+    assert trained(rows).detach().numpy() == pytest.approx(single.score(candidates), abs=1e-6)
     assert not torch.equal(trained.head.weight, module.head.weight)
-    learner._set_evidence(evidence(1.0))  # the module is the network's part: the line's comes on top
-    both = learner._line.score(candidates) + learner.module()(rows).detach().numpy()
+    learner.model_.evidence = evidence(1.0)  # the module is the network: the linear scores come on top
+    both = learner.model_.line.scores(candidates) + learner.module()(rows).detach().numpy()
     assert both == pytest.approx(learner.score(candidates), abs=1e-6)
     with pytest.raises(InvalidParameter, match="there is no module"):
         taught(OLRankNet(width=M)).module()
@@ -194,10 +207,10 @@ def test_the_seed_decides_the_start_and_nothing_else_moves() -> None:
     torch.manual_seed(1)
     expected = torch.rand(1).item()
     torch.manual_seed(1)
-    one, same, other = (OLRankNet(net=Small, width=M, seed=seed, line="none") for seed in (5, 5, 6))
+    one, same, other = (alone(net=Small, seed=seed) for seed in (5, 5, 6))
     candidates = lists(1)[0]
-    assert (one._scores(candidates) == same._scores(candidates)).all()
-    assert (one._scores(candidates) != other._scores(candidates)).any()
+    assert (one.score(candidates) == same.score(candidates)).all()
+    assert (one.score(candidates) != other.score(candidates)).any()
     assert clone(one) == one
     assert torch.rand(1).item() == expected, "PyTorch's own random numbers were used up"
 
@@ -210,7 +223,7 @@ def test_a_trained_network_is_trusted_from_the_start() -> None:
         linear.weight[:] = torch.tensor([[50.0, 0.0, 0.0, 0.0, 0.0]])
     candidates = lists(1)[0]
     assert candidates.features is not None
-    learner = OLRankNet(net=knows, width=M, line="none")
+    learner = alone(net=knows)
     shown = learner.rank(candidates, 3, np.random.default_rng(0))
     assert shown.order.tolist() == np.argsort(-candidates.features[:, 0])[:3].tolist()
 
@@ -244,8 +257,8 @@ def test_what_is_not_a_network_is_named() -> None:
         OLRankNet(net=torch.nn.Flatten(0)).rank(candidates, 3, rng)
     with pytest.raises(InvalidParameter, match=r"is str"):
         OLRankNet(net=lambda features: f"{features}").rank(candidates, 3, rng)
-    with pytest.raises(InvalidParameter, match="has one start"):
-        OLRankNet(net=Small(D), explore="ensemble")
+    with pytest.raises(InvalidParameter, match="one set of initial weights"):
+        PerturbedEnsemble(net=Small(D))
     with pytest.raises(InvalidParameter, match="name is 'two-layer'"):
         networks.register("two-layer", Small)
     with pytest.raises(InvalidParameter, match="factory of network 'x' is 3"):
@@ -264,11 +277,11 @@ def test_a_state_of_another_network_is_refused() -> None:
 
 
 def test_scores_that_are_not_numbers_are_divergence() -> None:
-    learner = OLRankNet(net=Broken(), width=M, explore="none")
+    learner = alone(net=Broken())
     shown = learner.adopt(lists(1)[0], np.arange(4))
-    with pytest.raises(Diverged, match="OLRankNet diverged at event 1"):
+    with pytest.raises(Diverged, match="OLRankNetPaper diverged at event 1"):
         learner.learn(shown, Feedback.clicks([0, 1, 0, 0]), np.random.default_rng(0))
-    assert learner.weights_.size == 0
+    assert learner.model_.weights_.size == 0
 
 
 # -- without PyTorch -------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rankloop.core import registry
-from rankloop.core.capabilities import InParts
+from rankloop.core.capabilities import StateDeltas
 from rankloop.core.learner import Learner
 from rankloop.core.types import Candidates, Feedback, Impression
 
@@ -17,6 +17,14 @@ IN_PARTS = ["hybrid", "bubblerank", "batchrank", "toprank", "cascade-ucb1", "cas
 
 def made(name: str, **more: Any) -> Learner:
     return registry.make(name, **{"max_queries": 5, "max_items": 6, **more})
+
+
+def test_the_list_of_learners_is_whole() -> None:
+    found = []
+    for name, entry in registry.LEARNERS.items():
+        if entry.family != "neural" and entry.learns and isinstance(registry.make(name), StateDeltas):
+            found.append(name)
+    assert sorted(found) == sorted(IN_PARTS)
 
 
 def asked(rng: np.random.Generator) -> Candidates:
@@ -42,15 +50,15 @@ def same(one: Impression, two: Impression) -> None:
 def test_a_copy_follows(name: str, portion: int) -> None:
     rng = np.random.default_rng(portion)
     learner, copy = made(name), made(name)
-    assert isinstance(learner, InParts)
-    assert isinstance(copy, InParts)
+    assert isinstance(learner, StateDeltas)
+    assert isinstance(copy, StateDeltas)
     changed: set[str] = set()
     for t in range(150):
         shown = learner.rank(asked(rng), 5, np.random.default_rng(t))
         learner.learn(shown, answered(learner, shown, rng), np.random.default_rng(t))
         changed.add(shown.query)
         if t % portion == portion - 1:
-            copy.take(learner.part(len(changed)))
+            copy.apply_delta(learner.state_delta(len(changed)))
             changed = set()
             for q in range(8):
                 again = asked(rng)
@@ -60,13 +68,32 @@ def test_a_copy_follows(name: str, portion: int) -> None:
 
 
 @pytest.mark.parametrize("name", IN_PARTS)
+def test_a_copy_that_was_loaded_follows(name: str) -> None:
+    rng = np.random.default_rng(9)
+    learner, copy = made(name), made(name)
+    assert isinstance(learner, StateDeltas)
+    assert isinstance(copy, StateDeltas)
+    for t in range(60):
+        if t == 40:
+            copy.load(learner.state())
+        shown = learner.rank(asked(rng), 5, np.random.default_rng(t))
+        learner.learn(shown, answered(learner, shown, rng), np.random.default_rng(t))
+        if t >= 40:
+            copy.apply_delta(learner.state_delta(1))
+    for q in range(8):
+        again = asked(rng)
+        again = Candidates(f"q{q}", again.items, again.features)
+        same(learner.rank(again, 4, np.random.default_rng(q)), copy.rank(again, 4, np.random.default_rng(q)))
+
+
+@pytest.mark.parametrize("name", IN_PARTS)
 @pytest.mark.parametrize("known", [40, 47, 60])
 def test_a_copy_that_knows_some_of_a_part_takes_it(name: str, known: int) -> None:
     """Who has loaded a snapshot of the middle of a part, on another machine, follows from there."""
     rng = np.random.default_rng(known)
     learner, copy = made(name), made(name)
-    assert isinstance(learner, InParts)
-    assert isinstance(copy, InParts)
+    assert isinstance(learner, StateDeltas)
+    assert isinstance(copy, StateDeltas)
     changed: set[str] = set()
     for t in range(61):
         if t == known:
@@ -75,7 +102,7 @@ def test_a_copy_that_knows_some_of_a_part_takes_it(name: str, known: int) -> Non
         learner.learn(shown, answered(learner, shown, rng), np.random.default_rng(t))
         if t >= 40:
             changed.add(shown.query)
-    copy.take(learner.part(len(changed)))
+    copy.apply_delta(learner.state_delta(len(changed)))
     for q in range(8):
         again = asked(rng)
         again = Candidates(f"q{q}", again.items, again.features)

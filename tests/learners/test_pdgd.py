@@ -22,7 +22,7 @@ def test_a_round_by_hand() -> None:
     assert candidates.features is not None
     step = 0.4 / 8 * (candidates.features[clicked] - candidates.features[1 - clicked])
     assert learner.theta_ == pytest.approx(step)
-    assert learner.rate_[0] == 0.2
+    assert learner.model_.rate_[0] == 0.2
 
 
 def test_no_pair_no_step() -> None:
@@ -31,7 +31,7 @@ def test_no_pair_no_step() -> None:
     for clicks in ([0, 0, 0], [1, 1, 1]):
         learner.learn(shown, Feedback.clicks(clicks), np.random.default_rng(0))
     assert learner.theta_.size == 0
-    assert learner.rate_[0] == learner.rate
+    assert learner.model_.rate_[0] == learner.rate
 
 
 def test_the_document_below_the_last_click_counts_as_seen() -> None:

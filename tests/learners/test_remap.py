@@ -15,25 +15,37 @@ from rankloop.core.feature_map import FeatureMap
 from rankloop.core.scaling import standardized
 from rankloop.core.types import Candidates, Feedback, SparseRows
 from rankloop.learners.neural.olranknet import OLRankNet
+from rankloop.learners.neural.olranknet_paper import OLRankNetPaper
 from rankloop.learners.pairwise.adaptive import Adaptive
 from rankloop.learners.pairwise.hybrid import Hybrid
 from rankloop.learners.pairwise.pairrank import PairRank
+from rankloop.learners.pairwise.pairrank_paper import PairRankPaper
 from rankloop.learners.pairwise.pdgd import PDGD
 
 WIDTH = 4
-SMALL: dict[str, dict[str, Any]] = {"olranknet": {"width": 8}, "ollambdarank": {"width": 8}}
+SMALL: dict[str, dict[str, Any]] = {
+    "olranknet": {"width": 8},
+    "ollambdarank": {"width": 8},
+    "olranknet-paper": {"width": 8},
+    "perturbed-ensemble": {"width": 8},
+}
 CONTEXTUAL = [name for name in registry.LEARNERS if registry.learner_class(name).contextual]
 LINEAR: dict[str, Any] = {
     "full": PairRank(),
     "base": PairRank(init="base"),
     "diagonal": PairRank(confidence="diagonal"),
     "forgets": PairRank(confidence="diagonal", forget=0.99),
-    "refit": PairRank(update="refit", init="zero"),
-    "batches": PairRank(batch=8),
+    "refit": PairRankPaper(),
     "hybrid": Hybrid(init="base"),
     "adaptive": Adaptive(prior=1.0),
     "stream": standardized(PairRank()),
 }
+
+
+def linear_model(learner: Any) -> Any:
+    """The model that ranks, behind scaling, memory and rivals."""
+    model = getattr(learner, "inner", learner).model_
+    return getattr(model, "shared", getattr(model, "model", model))
 
 
 def _candidates(rng: np.random.Generator, n: int = 6, width: int = WIDTH) -> Candidates:
@@ -146,24 +158,22 @@ def _learned(name: str) -> Any:
 @pytest.mark.parametrize("kind", LINEAR)
 def test_a_removed_feature_is_marginalized_out(kind: str) -> None:
     learner = _taught(deepcopy(LINEAR[kind]))
-    inner = getattr(learner, "inner", learner)
-    if inner.batch > 1:
-        from rankloop.learners.pairwise._batches import take_gathered
-
-        take_gathered(inner)
-    theta, inverse = inner.theta_.copy(), inner.inverse_.copy()
+    model = linear_model(learner)
+    theta, inverse = model.theta_.copy(), model.inverse_.copy()
     learner.remap(FeatureMap.of([0, 1, 3], WIDTH))
     kept = [0, 1, 3, *range(WIDTH, theta.size)]
-    np.testing.assert_array_equal(inner.theta_, theta[kept])
-    np.testing.assert_array_equal(inner.inverse_, inverse[kept] if inverse.ndim == 1 else inverse[np.ix_(kept, kept)])
+    np.testing.assert_array_equal(linear_model(learner).theta_, theta[kept])
+    np.testing.assert_array_equal(
+        linear_model(learner).inverse_, inverse[kept] if inverse.ndim == 1 else inverse[np.ix_(kept, kept)]
+    )
 
 
 @pytest.mark.parametrize("kind", LINEAR)
 def test_a_new_feature_starts_with_its_prior(kind: str) -> None:
     learner = _taught(deepcopy(LINEAR[kind]))
-    inner = getattr(learner, "inner", learner)
     learner.remap(FeatureMap.of([-1, 0, 1, 2, 3], WIDTH))
-    prior = inner.prior * inner.unit_[0]
+    inner = linear_model(learner)
+    prior = inner.prior * (1.0 if kind == "refit" else inner.unit_[0])
     assert inner.theta_[0] == 0.0
     if inner.inverse_.ndim == 1:
         assert inner.inverse_[0] == 1.0 / prior
@@ -179,13 +189,6 @@ def test_the_marginal_equals_the_schur_complement_of_the_precision() -> None:
     schur = precision[np.ix_(kept, kept)] - cross @ np.linalg.inv(precision[np.ix_(gone, gone)]) @ cross.T
     learner.remap(FeatureMap.of(kept, WIDTH))
     np.testing.assert_allclose(np.linalg.inv(learner.inverse_), schur, rtol=1e-8)
-
-
-def test_batches_keep_the_inverse_of_their_confidence_matrix() -> None:
-    learner = _taught(PairRank(batch=8), 41)
-    learner.remap(FeatureMap.of([3, -1, 0], WIDTH))
-    whole = learner.precision_ + np.tril(learner.precision_, -1).T
-    np.testing.assert_allclose(whole @ learner.inverse_, np.eye(3), atol=1e-9)
 
 
 def test_what_is_remembered_of_queries_stays() -> None:
@@ -215,7 +218,7 @@ def test_another_scale_gives_the_same_scores_and_certainty() -> None:
 
 
 def test_a_network_scores_as_before_on_another_scale() -> None:
-    learner = _taught(OLRankNet(width=8, line="none"))
+    learner = _taught(OLRankNetPaper(width=8, update="replay", rate=0.1, prior=100.0))
     candidates = _candidates(np.random.default_rng(9), 8)
     scores = learner.score(candidates)
     learner.remap(FeatureMap.of(np.arange(WIDTH), WIDTH, 0.5))

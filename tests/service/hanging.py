@@ -33,7 +33,7 @@ class HangsIn(Reverse):
 
     where: str = "learn"
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Any:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Any:
         if self.where == "rank" and candidates.query == "hang":
             time.sleep(3600)
         return super().rank(candidates, k, rng)

@@ -27,7 +27,7 @@ class Reverse:
     def __post_init__(self) -> None:
         self.learned_: Array = np.zeros(1)
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Any:  # noqa: ARG002
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Any:  # noqa: ARG002
         return make_impression(candidates, self.best(candidates, k))
 
     def adopt(self, candidates: Candidates, order: Array) -> Any:
@@ -78,7 +78,7 @@ class Raises(Reverse):
         if self.where == where:
             raise ERRORS[self.what]("as it was told to")
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Any:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Any:
         self._raise("rank")
         return super().rank(candidates, k, rng)
 
@@ -104,7 +104,7 @@ class Hangs(Reverse):
     always: bool = False
     where: str = "rank"
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Any:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Any:
         if self.always or (candidates.query == "hang" and self.where == "rank"):
             Hangs.free.wait(PATIENCE)
         return super().rank(candidates, k, rng)
@@ -187,7 +187,7 @@ class Rubbish(Reverse):
     kind: str = "none"
     where: str = "rank"
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Any:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Any:
         if self.where == "rank":
             return rubbish(self.kind, candidates, resolve_k(candidates, k))
         return super().rank(candidates, k, rng)
@@ -240,7 +240,7 @@ class Vandal(Reverse):
 
     contextual: ClassVar[bool] = True
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Any:
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Any:
         assert candidates.features is not None
         candidates.features[:] = np.nan
         return super().rank(candidates, k, rng)
