@@ -59,7 +59,7 @@ def test_without_data_the_prior_stays(d: int, keep: float) -> None:
 
 def test_a_hundred_thousand_events() -> None:
     """Positive definite and symmetric at all times, though half of the directions are never excited; in the end what
-    whole matrices say, and close to the exact form. What was before the last 3,000 events has discounted_variances to 1e-13."""
+    whole matrices say, and close to the exact form. Evidence before the last 3,000 events is down to 1e-13."""
     rng, d, keep, prior = np.random.default_rng(3), 12, 0.99, 2.0
     seen = rng.normal(size=(6, d)) / 6
     inverse, exact, cyclic = np.eye(d) / prior, prior * np.eye(d), prior * np.eye(d)

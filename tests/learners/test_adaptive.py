@@ -125,7 +125,8 @@ def in_step(learner: Adaptive, twins: dict[str, PairRank], rounds: int) -> None:
         rng = np.random.default_rng([9, t])
         impression = learner.rank(Candidates("q", features=rng.random((8, 4))), 5, rng)
         clicks = Feedback.clicks((rng.random(5) < 0.4).astype(float))
-        for each in (learner, *twins.values()):
+        learner.learn(impression, clicks, np.random.default_rng([10, t]))
+        for each in twins.values():
             each.learn(impression, clicks, np.random.default_rng([10, t]))
 
 

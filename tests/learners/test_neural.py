@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -153,7 +153,7 @@ def model(schedule: Schedule, **given: Any) -> PairNetwork:
     return PairNetwork("two-layer", M, 0, schedule=schedule, **more)
 
 
-def learn(one: PairNetwork, rows: Array, clicks: list[float], t: int = 0) -> None:
+def learn(one: PairNetwork, rows: Array, clicks: Sequence[float], t: int = 0) -> None:
     """One impression, whose pairs count 1."""
     values = np.array(clicks, np.float64)
     pairs = preferences.click_pairs(values, True, -1, preferences.ALL, values)

@@ -23,7 +23,8 @@ from rankloop.learners.pairwise.pairrank_paper import PairRankPaper
 from rankloop.learners.pairwise.pdgd import PDGD
 
 WIDTH = 4
-SMALL: dict[str, dict[str, Any]] = {
+NEURAL = ("olranknet", "ollambdarank", "olranknet-paper", "perturbed-ensemble")
+SMALL: dict[str, dict[str, Any]] = {name: {"width": 8} for name in NEURAL}
     "olranknet": {"width": 8},
     "ollambdarank": {"width": 8},
     "olranknet-paper": {"width": 8},

@@ -343,7 +343,7 @@ def remap_keeps_what_was_learned(factory: Factory) -> None:
 
 @rule
 def sparse_rows_equal_dense_rows(factory: Factory) -> None:
-    """Sparse rows teach the same, bit for bit, as the same rows in a table, or are rejected; `Report.sparse` says which.
+    """Sparse rows teach the same, bit for bit, as the same rows in a table, or are rejected, as `Report.sparse` has it.
     A learner that ranks by ids alone may take them either way."""
     one, other = trained(factory), trained(factory)
     for t in range(6):

@@ -29,8 +29,11 @@ __all__ = [
     "NeuralPDGD",
     "OLLambdaRank",
     "OLRankNet",
+    "OLRankNetPaper",
     "OfflineRankNet",
     "PairRank",
+    "PairRankPaper",
+    "PerturbedEnsemble",
     "RTopK",
     "RTopKItems",
     "RandomOrder",
@@ -60,12 +63,15 @@ if TYPE_CHECKING:
     from rankloop.learners.neural.neural_pdgd import NeuralPDGD
     from rankloop.learners.neural.ollambdarank import OLLambdaRank
     from rankloop.learners.neural.olranknet import OLRankNet
+    from rankloop.learners.neural.olranknet_paper import OLRankNetPaper
+    from rankloop.learners.neural.perturbed_ensemble import PerturbedEnsemble
     from rankloop.learners.pairwise.adaptive import Adaptive
     from rankloop.learners.pairwise.epsilon_greedy import EpsilonGreedy
     from rankloop.learners.pairwise.greedy import Greedy
     from rankloop.learners.pairwise.hybrid import Hybrid
     from rankloop.learners.pairwise.offline_ranknet import OfflineRankNet
     from rankloop.learners.pairwise.pairrank import PairRank
+    from rankloop.learners.pairwise.pairrank_paper import PairRankPaper
     from rankloop.learners.pairwise.pdgd import PDGD
 else:  # imported when first used; type checkers see the names above only, so that they report misspelled ones
 

@@ -35,6 +35,8 @@ class Model(Protocol):
     def load(self, state: Mapping[str, Array]) -> None: ...
     @property
     def theta_(self) -> Array: ...
+    @property
+    def inverse_(self) -> Array: ...
 
 
 AnyModel = TypeVar("AnyModel", bound=Model)
@@ -54,6 +56,11 @@ class ModelLearner(Generic[AnyModel]):
     def theta_(self) -> Array:
         """(d,) the weights of the features."""
         return self.model_.theta_
+
+    @property
+    def inverse_(self) -> Array:
+        """(d, d) the inverse confidence matrix of the weights, or (d,) its diagonal."""
+        return self.model_.inverse_
 
     @property
     def _alpha(self) -> float:

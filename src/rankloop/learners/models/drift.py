@@ -77,6 +77,11 @@ class DriftDetection:
         return self.model.theta_
 
     @property
+    def inverse_(self) -> Array:
+        """The inverse confidence matrix of the model that ranks."""
+        return self.model.inverse_
+
+    @property
     def forget(self) -> float:
         """The share of old evidence that the model keeps where nothing changes."""
         return self.slow_forget

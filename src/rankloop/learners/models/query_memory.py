@@ -59,6 +59,11 @@ class QueryMemory:
         return self.shared.theta_
 
     @property
+    def inverse_(self) -> Array:
+        """The inverse confidence matrix of the shared weights."""
+        return self.shared.inverse_
+
+    @property
     def remembered(self) -> int:
         """How many queries are remembered."""
         return len(self.offsets_)

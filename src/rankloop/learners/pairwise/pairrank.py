@@ -18,7 +18,7 @@ from rankloop.core.learner import (
     seen_of,
 )
 from rankloop.core.rng import as_rng
-from rankloop.core.types import Array, Candidates, Feedback, Impression
+from rankloop.core.types import Candidates, Feedback, Impression
 from rankloop.learners.click_pairs import RULES, propensity_memo, weighted_pairs
 from rankloop.learners.composed import ModelLearner
 from rankloop.learners.models.diagonal import DiagonalModel
@@ -111,11 +111,6 @@ class PairRank(ModelLearner[LinearModel]):
     def report(self) -> Report:
         """Sparse rows are accepted with a diagonal confidence."""
         return Report(sparse=self.confidence == "diagonal")
-
-    @property
-    def inverse_(self) -> Array:
-        """(d, d) the inverse confidence matrix, or (d,) its diagonal."""
-        return self.model_.inverse_
 
     @property
     def _alpha(self) -> float:
