@@ -10,6 +10,7 @@ import pytest
 
 from rankloop.checks import CHECKS, BrokenContract, check_learner, yield_checks
 from rankloop.checks.contract import state_size_is_bounded
+from rankloop.core.capabilities import Report
 from rankloop.core.learner import make_impression
 from rankloop.core.types import Candidates
 from rankloop.learners.pairwise.pdgd import PDGD
@@ -135,7 +136,13 @@ def test_check_learner_reports_every_broken_rule() -> None:
     assert all(outcome.error for outcome in broken.value.failures)
 
 
+GROWS: dict[str, Any] = {
+    "report": lambda self: Report(grows="keeps a number per event"),
+    "explain": lambda self, impression: None,
+}
+
+
 def test_a_state_may_grow_with_a_reason_but_not_faster_than_the_events() -> None:
-    state_size_is_bounded(learner_with(learn=grows, grows="keeps a number per event"))
+    state_size_is_bounded(learner_with(learn=grows, **GROWS))
     with pytest.raises(AssertionError, match="faster than they came"):
-        state_size_is_bounded(learner_with(learn=grows_faster_than_events, grows="keeps a number per event"))
+        state_size_is_bounded(learner_with(learn=grows_faster_than_events, **GROWS))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rankloop import checks
@@ -14,35 +15,22 @@ from rankloop.core.registry import LEARNERS, make
 
 # Configurations that run other code than the defaults of their learner.
 CONFIGURATIONS: list[tuple[str, dict[str, Any]]] = [
-    ("pairrank", {"explore": "random"}),
-    ("pairrank", {"update": "refit", "pairs": "matched"}),
-    ("pairrank", {"certainty": "probability", "alpha": 0.1, "pairs": "adjacent", "debias": "none", "scale": "one"}),
-    (
-        "pairrank",
-        {
-            "certainty": "probability",
-            "alpha": "theory",
-            "update": "refit",
-            "debias": "none",
-            "explore": "random",
-            "pairs": "matched",
-        },
-    ),
-    ("pairrank", {"update": "refit", "loss": "mean"}),
+    ("pairrank", {"explore": "blocks"}),
+    ("pairrank", {"pairs": "adjacent", "alpha": 0.1}),
     ("pairrank", {"forget": 0.99}),
-    ("pairrank", {"confidence": "diagonal"}),
-    ("pairrank", {"confidence": "diagonal", "forget": 0.95, "explore": "random"}),
-    ("pairrank", {"confidence": "diagonal", "init": "base", "certainty": "probability"}),
-    ("hybrid", {"confidence": "diagonal", "init": "base", "forget": 0.99}),
-    ("pairrank", {"batch": 16}),
-    ("hybrid", {"batch": 8, "init": "base", "forget": 0.99, "max_queries": 6}),
-    ("adaptive", {"short": 0.9, "past": 1, "init": "base"}),
     ("pairrank", {"init": "base"}),
-    ("hybrid", {"init": "base", "explore": "random", "forget": 0.99, "max_queries": 6, "max_items": 4}),
+    ("pairrank", {"confidence": "diagonal"}),
+    ("pairrank", {"confidence": "diagonal", "forget": 0.95, "explore": "blocks"}),
+    ("pairrank-paper", {"explore": "blocks", "pairs": "matched", "alpha": "theory"}),
+    ("pairrank-paper", {"loss": "mean"}),
+    ("pairrank-paper", {"update": "onepass", "pairs": "all"}),
+    ("hybrid", {"confidence": "diagonal", "init": "base", "forget": 0.99}),
+    ("hybrid", {"init": "base", "forget": 0.99, "max_queries": 6}),
+    ("adaptive", {"fast_forget": 0.9, "past_models": 1, "init": "base"}),
     ("pdgd", {"init": "base", "rate": 0.5}),  # the order of these worlds is random: faster steps leave it sooner
     ("greedy", {"init": "base"}),
-    ("greedy", {"update": "refit", "pairs": "matched"}),
-    ("epsilon-greedy", {"update": "refit", "epsilon": 0.5}),
+    ("greedy", {"pairs": "matched"}),
+    ("epsilon-greedy", {"epsilon": 0.5}),
     ("bubblerank", {"horizon": 100, "max_queries": 6, "max_items": 8}),
     ("cascade-klucb", {"variant": "published", "observe": "last", "ties": "base"}),
     ("batchrank", {"horizon": 3, "variant": "merge", "max_items": 10}),
@@ -50,11 +38,10 @@ CONFIGURATIONS: list[tuple[str, dict[str, Any]]] = [
     ("rtopk", {"surrogate": "kl", "top": 3, "rate": 0.02}),
     ("rtopk", {"surrogate": "smoothdcg", "top": 1, "temperature": 0.2}),
     ("rtopk-items", {"top": 3, "horizon": 50, "below": "random", "measure": "precision"}),
-    ("olranknet", {"explore": "ensemble", "nets": 2, "width": 20}),
-    ("olranknet", {"line": "none", "width": 20}),
     ("olranknet", {"init": "base", "width": 20}),
-    ("olranknet", {"explore": "none", "debias": "none", "pairs": "adjacent", "width": 20}),
-    ("ollambdarank", {"covariance": "full", "update": "refit", "steps": 1, "pairs": "matched", "width": 10}),
+    ("olranknet-paper", {"update": "replay", "prior": 100.0, "rate": 0.1, "width": 20}),
+    ("olranknet-paper", {"loss": "lambdarank", "restart": True, "width": 10}),
+    ("perturbed-ensemble", {"nets": 2, "width": 20}),
     ("neural-dbgd", {"mixing": "team-draft", "width": 20}),
 ]
 

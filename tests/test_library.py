@@ -93,7 +93,7 @@ def test_numpy_scalars_are_parameters() -> None:
     }
     made = registry.make("pairrank", **given)
     assert rankloop.params(made) == rankloop.params(
-        registry.make("pairrank", alpha=0.5, prior=3, examine_next=False, explore="random")
+        registry.make("pairrank", alpha=0.5, prior=3, examine_next=False, explore="blocks")
     )
     assert json.loads(json.dumps(rankloop.params(made)))["alpha"] == 0.5
     direct = learners.PairRank(**given)

@@ -29,7 +29,9 @@ import numpy as np
 
 from rankloop import Candidates, Feedback
 from rankloop.lab.worlds.world import Round
-from rankloop.core.learner import checked_order, checked_values, load_state, make_impression, resolve_k, rows_of, state_of
+from rankloop.core.learner import (
+    checked_order, checked_values, load_state, make_impression, resolve_k, rows_of, state_of
+)
 
 
 @dataclass

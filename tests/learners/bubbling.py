@@ -30,13 +30,14 @@ def some_user(kind: int, m: int, rng: np.random.Generator) -> ClickParameters:
     return cascade(attraction) if kind == CASCADE else position_based(attraction, np.sort(rng.uniform(0.3, 1, m))[::-1])
 
 
-class Coins:
+class Coins(np.random.Generator):
     """A generator that tosses what it is told."""
 
     def __init__(self, *tossed: float) -> None:
+        super().__init__(np.random.PCG64(0))
         self.tossed = list(tossed)
 
-    def random(self, size: int) -> Array:
+    def random(self, size: int) -> Array:  # type: ignore[override]
         assert size == len(self.tossed)
         return np.array(self.tossed)
 

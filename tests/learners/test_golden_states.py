@@ -15,16 +15,15 @@ from rankloop.core.rng import Rng
 from rankloop.core.types import Candidates, Feedback
 
 DIGESTS = {
-    "pairrank": "e06689a81d51d2ce",
-    "pairrank?init=base": "962f4b9e59910426",
-    "pairrank?forget=0.98": "8ec5c978fd215389",
-    "pairrank?pairs=matched&debias=plackett-luce": "87312da486c5cb05",
-    "pairrank?debias=none&tempered=false": "6875c2a005311f0b",
-    "pairrank?confidence=diagonal": "186ee00c02c17ca6",
-    "pairrank?update=refit": "daa710d6e1464fe1",
-    "hybrid": "bdf68fba3048ad45",
-    "hybrid?init=base&forget=0.99": "cbddc303ac055d47",
-    "adaptive": "2b1b03914fba48f5",
+    "pairrank": "6a8d28a198804817",
+    "pairrank?init=base": "ad8aafd882346cff",
+    "pairrank?forget=0.98": "79370cc048e11ff4",
+    "pairrank?pairs=matched&explore=blocks": "2c034f3f569690ae",
+    "pairrank?confidence=diagonal": "1b2985de7eade6b5",
+    "pairrank@paper": "91bcdd63d585e6a4",
+    "hybrid": "0a831129e286f742",
+    "hybrid?init=base&forget=0.99": "1a03b3a9c3999312",
+    "adaptive": "c94feba3176477c9",
 }
 
 

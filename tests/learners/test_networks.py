@@ -124,8 +124,8 @@ def test_a_start_that_is_zero_but_for_rounding_shows_the_same_lists() -> None:
 def test_neural_pdgd_too() -> None:
     own, built_in = taught(NeuralPDGD(net=doubled(), width=M)), taught(NeuralPDGD(width=M))
     candidates = lists(21)[-1]
-    assert np.abs(built_in._scores(candidates)).max() > 0.01
-    assert own.score(candidates) == pytest.approx(built_in._scores(candidates), abs=1e-4)
+    assert np.abs(built_in.score(candidates)).max() > 0.01
+    assert own.score(candidates) == pytest.approx(built_in.score(candidates), abs=1e-4)
 
 
 def test_tangent_features_of_a_module_are_finite_differences() -> None:
@@ -257,7 +257,7 @@ def test_what_is_not_a_network_is_named() -> None:
         OLRankNet(net=torch.nn.Flatten(0)).rank(candidates, 3, rng)
     with pytest.raises(InvalidParameter, match=r"is str"):
         OLRankNet(net=lambda features: f"{features}").rank(candidates, 3, rng)
-    with pytest.raises(InvalidParameter, match="one set of initial weights"):
+    with pytest.raises(InvalidParameter, match="has one set of initial weights"):
         PerturbedEnsemble(net=Small(D))
     with pytest.raises(InvalidParameter, match="name is 'two-layer'"):
         networks.register("two-layer", Small)

@@ -52,7 +52,7 @@ def test_lemma_1_covers() -> None:
         rng = np.random.default_rng(seed)
         truth = rng.normal(size=4)
         truth /= np.linalg.norm(truth)  # Q = 1 is what the learner is told
-        learner = paper(alpha="theory", delta=delta, prior=1.0, ridge=1.0)
+        learner = paper(alpha="theory", prior=1.0, ridge=1.0)
         covered = True
         for _ in range(10):
             told(learner, 10, truth, rng)

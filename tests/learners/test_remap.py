@@ -25,11 +25,6 @@ from rankloop.learners.pairwise.pdgd import PDGD
 WIDTH = 4
 NEURAL = ("olranknet", "ollambdarank", "olranknet-paper", "perturbed-ensemble")
 SMALL: dict[str, dict[str, Any]] = {name: {"width": 8} for name in NEURAL}
-    "olranknet": {"width": 8},
-    "ollambdarank": {"width": 8},
-    "olranknet-paper": {"width": 8},
-    "perturbed-ensemble": {"width": 8},
-}
 CONTEXTUAL = [name for name in registry.LEARNERS if registry.learner_class(name).contextual]
 LINEAR: dict[str, Any] = {
     "full": PairRank(),

@@ -18,13 +18,14 @@ from tests.reference import topk as naive
 SURROGATES = ("squared", "ranksvm", "kl", "smoothdcg")
 
 
-class Numbers:
+class Numbers(np.random.Generator):
     """A generator that gives what it was told."""
 
     def __init__(self, numbers: Array) -> None:
+        super().__init__(np.random.PCG64(0))
         self.numbers = numbers
 
-    def random(self, size: int) -> Array:
+    def random(self, size: int) -> Array:  # type: ignore[override]
         assert size == self.numbers.size
         return self.numbers
 

@@ -66,7 +66,7 @@ class SquareCB:
     >>> for _ in range(100):
     ...     shown = learner.rank(offers, 1, rng)
     ...     learner.learn(shown, Feedback.clicks(shown.items == "liked"), rng)
-    >>> offers.items[learner.best(offers, 1)], bool(learner.chances(offers)[1] > 0.95)
+    >>> offers.items[learner.best(offers, 1)], bool(learner.log_propensity(offers, np.array([1])) > -0.05)
     (array(['liked'], dtype='<U5'), True)
 
     Notes

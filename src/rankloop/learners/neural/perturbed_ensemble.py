@@ -75,10 +75,8 @@ class PerturbedEnsemble(NetworkLearner[PairNetwork]):
         require_whole("nets", self.nets, 2, MOST)
         require_number("noise", self.noise, 0)
         require_whole("replay_size", self.replay_size, 1, MOST)
-        fixed = networks.is_fixed(self.net)
-        require(
-            not fixed, "net", type(self.net).__name__, "has one set of weights; an ensemble needs a function or name"
-        )
+        rule = "has one set of initial weights; an ensemble needs a function or a name"
+        require(not networks.is_fixed(self.net), "net", type(self.net).__name__, rule)
         given = self.net, self.width, self.seed, self.rate, RIDGE
         schedule, more = Schedule(STEPS, BATCH, self.replay_size), {"noise": self.noise, "members": self.nets}
         self.model_ = PairNetwork(*given, prior=None, schedule=schedule, pair_rule=listwise.EQUAL, **more)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np  # noqa: F401  (the example needs it)
+
 from rankloop.core.learner import require, require_number
 from rankloop.core.types import Candidates  # noqa: F401  (the example needs it)
 from rankloop.learners.pairwise.greedy import Greedy
