@@ -28,7 +28,7 @@ from rankloop.lab.runs.trial import run as run_trial
 DATA = "synthetic:mslr?queries=500&docs=100&sizes=fixed&vali=1&test=1"
 ROUNDS = {
     "pairrank": 20_000,
-    "pairrank?update=refit": 500,
+    "pairrank@paper": 500,
     "pdgd": 20_000,
     "greedy": 20_000,
     "random": 20_000,

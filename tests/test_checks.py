@@ -136,10 +136,7 @@ def test_check_learner_reports_every_broken_rule() -> None:
     assert all(outcome.error for outcome in broken.value.failures)
 
 
-GROWS: dict[str, Any] = {
-    "report": lambda self: Report(grows="keeps a number per event"),
-    "explain": lambda self, impression: None,
-}
+GROWS: dict[str, Any] = {"report": lambda _: Report(grows="keeps a number per event"), "explain": lambda *_: None}
 
 
 def test_a_state_may_grow_with_a_reason_but_not_faster_than_the_events() -> None:

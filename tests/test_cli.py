@@ -94,7 +94,7 @@ def test_several_seeds_give_means_and_standard_errors(capsys: pytest.CaptureFixt
 
 def test_compare_prints_a_table_and_draws(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     figure = tmp_path / "curves.svg"
-    learners = ["pairrank", "pairrank?explore=random", "random"]
+    learners = ["pairrank", "pairrank?explore=blocks", "random"]
     assert run("compare", *learners, *SMALL, "--seeds", "2", "--figure", str(figure)) == 0
     out = capsys.readouterr().out
     assert "pairrank(explore=random)" in out

@@ -48,7 +48,7 @@ SWAP, KEEP = 0.1, 0.9  # those of the pairs
 
 def ranked(learner: BubbleRank, candidates: Candidates, k: int, *coins: float) -> Impression:
     """A list by the coins: the parity's, one for each pair, and, with fewer positions than items, the draw's."""
-    return learner.rank(candidates, k, Coins(*coins))  # type: ignore[arg-type]
+    return learner.rank(candidates, k, Coins(*coins))
 
 
 def pairs(learner: BubbleRank, items: str) -> dict[str, tuple[int, int]]:

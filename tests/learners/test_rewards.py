@@ -20,9 +20,9 @@ def world(n: int = 6) -> Candidates:
     return Candidates("shoes", [f"item{i}" for i in range(n)], np.eye(n))
 
 
-def taught(name: str, worth: Array, rounds: int, seen: int | None = None, **parameters: object) -> rankloop.Learner:
+def taught(name: str, worth: Array, rounds: int, seen: int | None = None) -> rankloop.Learner:
     """A learner after lists of the same six items, of which item i is clicked now and then and worth `worth[i]`."""
-    learner, items = rankloop.make(name, **parameters), world()
+    learner, items = rankloop.make(name), world()
     for t in range(rounds):
         shown = learner.rank(items, 6, np.random.default_rng([1, t]))
         coins = np.random.default_rng([2, t]).random(6)
@@ -67,9 +67,8 @@ def test_the_sign_of_a_preference_is_that_of_the_mean_rewards() -> None:
 @pytest.mark.parametrize("name", CLICKS)
 def test_plain_clicks_teach_what_they_always_did(name: str) -> None:
     """1.0 as a reward is a click, and to have seen just what is taken as seen changes nothing."""
-    parameters = {}
     try:
-        learner, again = rankloop.make(name, **parameters), rankloop.make(name, **parameters)
+        learner, again = rankloop.make(name), rankloop.make(name)
     except ImportError as error:
         pytest.skip(f"{name} needs a library that is not here: {error}")
     items = world()

@@ -32,7 +32,7 @@ class Numbers(np.random.Generator):
 
 def step_of(learner: RTopK, candidates: Candidates, grades: Array, numbers: Array, k: int) -> Array:
     """The slope of the step that the learner takes when it ranks with these numbers and hears the true grades."""
-    shown = learner.rank(candidates, k, Numbers(numbers))  # type: ignore[arg-type]
+    shown = learner.rank(candidates, k, Numbers(numbers))
     after = clone(learner)
     after.load(learner.state())
     told = grades[shown.order[: learner.top]]
@@ -120,7 +120,7 @@ def test_a_round_by_hand() -> None:
     learner = RTopK("ranksvm", 2, rate=0.5, explore=0.4)
     learner.load({"theta_": np.array([1.0, 0.0]), "rounds_": np.array([7.0])})
     candidates = Candidates("q", ["a", "b", "c"], [[0.2, 0.0], [0.9, 0.3], [0.5, 1.0]])
-    shown = learner.rank(candidates, 3, Numbers(np.array([0.99, *6 * [0.5]])))  # type: ignore[arg-type]
+    shown = learner.rank(candidates, 3, Numbers(np.array([0.99, *6 * [0.5]])))
     assert shown.items.tolist() == ["b", "c", "a"]
     gamma = 0.4 / 8 ** (1 / 3)  # t = 8
     assert shown.memo["propensity"] == pytest.approx([1 - gamma + gamma / 3])

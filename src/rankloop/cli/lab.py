@@ -125,7 +125,7 @@ def compare(
 ) -> None:
     """Let several learners serve the same users, and print them side by side.
 
-    Example: rankloop compare pairrank "pairrank?explore=random" pdgd greedy --seeds 5 --figure curves.png
+    Example: rankloop compare pairrank "pairrank?explore=blocks" pdgd greedy --seeds 5 --figure curves.png
 
     Parameters
     ----------

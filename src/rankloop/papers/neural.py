@@ -34,15 +34,10 @@ def _rates(*rates: float) -> tuple[Params, ...]:
     return tuple({"rate": rate} for rate in rates)
 
 
-# The paper's independent pairs, and all pairs weighed by their propensity; two rates each. Four settings for everyone:
-# the same chance to be tuned well; ε of ε-Greedy is one of what is tuned.
-_NETS: tuple[Params, ...] = tuple(
-    {**pairs, "rate": rate}
-    for pairs, rate in product(
-        ({"pairs": "matched", "debias": "none"}, {"pairs": "all", "debias": "propensity"}), (0.05, 0.2)
-    )
-)
-_ALONE = "line=none"  # the paper's are networks; that of ours beside a line would be compared with what is in it
+_NETS = _rates(0.025, 0.05, 0.1, 0.2)  # four settings for every contender: the same chance to be tuned well
+# The paper has networks alone; replay makes thousands of rounds affordable
+_ALONE = "olranknet-paper?update=replay&alpha=0.03&prior=100&rate=0.1"
+_LAMBDA = f"{_ALONE}&loss=lambdarank"
 _LINES = tuple({"alpha": alpha, "prior": prior} for alpha, prior in product((0.1, 0.3), (10.0, 30.0)))
 _EPSILONS = tuple({"rate": rate, "epsilon": epsilon} for rate, epsilon in product((0.003, 0.03), (0.05, 0.2)))
 _CERTAIN = {"probes": ("certain",)}
@@ -50,8 +45,8 @@ _CERTAIN = {"probes": ("certain",)}
 MAIN = Part(
     "main",
     (
-        Contender(RANKNET, f"olranknet?{_ALONE}", _NETS, settings=_CERTAIN),
-        Contender(LAMBDARANK, f"ollambdarank?{_ALONE}", _NETS),
+        Contender(RANKNET, _ALONE, _NETS, settings=_CERTAIN),
+        Contender(LAMBDARANK, _LAMBDA, _NETS),
         Contender(PAIRRANK, "pairrank", _LINES),
         Contender(LINEAR_PDGD, "pdgd", _rates(0.03, 0.1, 0.3, 1.0)),
         Contender(NEURAL_PDGD, "neural-pdgd", _rates(0.3, 1.0, 3.0, 10.0)),
@@ -73,8 +68,8 @@ PUBLISHED = Part(
         Contender("olranknet@paper", "olranknet@paper", settings=_CERTAIN),
         Contender("ollambdarank@paper", "ollambdarank@paper"),
         Contender("pairrank@paper", "pairrank@paper"),
-        Contender(RANKNET, f"olranknet?{_ALONE}"),
-        Contender(LAMBDARANK, f"ollambdarank?{_ALONE}"),
+        Contender(RANKNET, _ALONE),
+        Contender(LAMBDARANK, _LAMBDA),
         Contender(PAIRRANK, "pairrank"),
     ),
     ("synthetic:mq2007?relevance=strong&queries=300&docs=20&vali=10&test=100",),
@@ -85,7 +80,7 @@ STEADY = {"world": "piecewise?every=1000000", "probes": ("misordered",)}
 THEORY = Part(
     "theory",
     (
-        Contender(RANKNET, f"olranknet?{_ALONE}"),
+        Contender(RANKNET, _ALONE),
         Contender("random", "random"),
     ),
     ("synthetic:mq2007?docs=10&features=10&queries=200&test=20",),

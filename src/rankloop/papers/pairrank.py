@@ -32,7 +32,7 @@ MAIN = Part(
     "main",
     (
         Contender(CONSERVATIVE, "pairrank@paper", GRID, settings=BLOCKS),
-        Contender(RANDOM, "pairrank@paper", ({"explore": "random"},), tuned_like=CONSERVATIVE, settings=CLOSE),
+        Contender(RANDOM, "pairrank@paper", ({"explore": "blocks"},), tuned_like=CONSERVATIVE, settings=CLOSE),
         Contender(ONE_PASS, "pairrank@paper", ({"update": "onepass"},), tuned_like=CONSERVATIVE, settings=CLOSE),
         Contender(AS_PAPER, "pairrank@paper", settings=CLOSE),
         Contender(AS_CODE, "pairrank@code", settings=CLOSE),
