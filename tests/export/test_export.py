@@ -159,9 +159,9 @@ def test_weighted_sums_as_json_and_onnx(spec: str, how: str) -> None:
 
 NETWORKS = [
     "olranknet?width=8",
-    "olranknet?width=8&line=none",
+    "olranknet-paper?width=8",
     "olranknet?width=8&init=base",
-    "olranknet?width=8&line=none&explore=ensemble&nets=2",
+    "perturbed-ensemble?width=8&nets=2",
     "neural-pdgd?width=8",
     "neural-pdgd?width=6&net=three-layer",
 ]
