@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rankloop.learners.pairwise._long import predecessors
 
 from rankloop.core.types import Array
 from rankloop.kernels import certainty, long_lists
-from rankloop.learners.pairwise import _long
+from rankloop.learners.models import long_lists as elimination
+from rankloop.learners.models.long_lists import predecessors
 from tests.kernels.inputs import NOTHING, SEEDS, frozen, positions, spd
 from tests.reference import certainty as naive
 from tests.reference.ranking import linear_scores
@@ -329,7 +329,7 @@ def test_predecessors_over_several_blocks(
     One document lies far from all others: further than single precision can square, too.
     """
     for name, value in (("BLOCK", 50), ("FIRST", 20), ("WIDTHS", (2, 3)), ("SAMPLE", 60)):
-        monkeypatch.setattr(_long, name, value)
+        monkeypatch.setattr(elimination, name, value)
     rng, n, k = np.random.default_rng(3), 140, 5
     white = rng.normal(size=(n, 7)) + 100.0  # far from the origin: single precision must not mind
     white[n // 2] = white[0]
@@ -347,7 +347,7 @@ def test_a_few_columns_never_hide_a_certain_pair(width: int) -> None:
     rows = rng.normal(size=(80, 100)) * np.geomspace(1.0, 0.01, 100)
     rows -= rows.mean(0)
     scores = np.sort(rng.normal(size=80))[::-1].copy()
-    forms = _long._Forms(rows, (rows**2).sum(1), scores, np.arange(80), alpha, True)
+    forms = elimination._Forms(rows, (rows**2).sum(1), scores, np.arange(80), alpha, True)
     flipped = forms.of_width(width).copy()
     flipped[:, :3] = flipped[:, [1, 0, 2]] * (1.0, 1.0, -1.0)
     found = (flipped @ forms.of_width(width).T) * forms.unit**2
@@ -364,7 +364,7 @@ def test_a_turn_changes_no_distance_and_puts_the_scores_first() -> None:
     rng = np.random.default_rng(4)
     rows, root, theta = rng.normal(size=(500, 9)), np.linalg.cholesky(spd(9, rng)), rng.normal(size=9)
     half = np.linalg.solve(root, theta)
-    found = _long.turned(root, half, rows)
+    found = elimination.rotated(root, half, rows)
     assert found @ found.T == pytest.approx(root @ root.T)
     first = np.linalg.solve(found, theta)
     assert abs(first[0]) == pytest.approx(np.sqrt(half @ half))
