@@ -97,10 +97,10 @@ def test_compare_prints_a_table_and_draws(capsys: pytest.CaptureFixture[str], tm
     learners = ["pairrank", "pairrank?explore=blocks", "random"]
     assert run("compare", *learners, *SMALL, "--seeds", "2", "--figure", str(figure)) == 0
     out = capsys.readouterr().out
-    assert "pairrank(explore=random)" in out
+    assert "pairrank(explore=blocks)" in out
     assert "±" in out
     drawing = figure.read_text()
-    assert "explore=random" in drawing
+    assert "explore=blocks" in drawing
     assert "cumulative NDCG" in drawing
 
 

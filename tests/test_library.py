@@ -89,7 +89,7 @@ def test_numpy_scalars_are_parameters() -> None:
         "alpha": np.float32(0.5),
         "prior": np.int64(3),
         "examine_next": np.bool_(False),
-        "explore": np.str_("random"),
+        "explore": np.str_("blocks"),
     }
     made = registry.make("pairrank", **given)
     assert rankloop.params(made) == rankloop.params(

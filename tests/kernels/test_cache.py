@@ -28,7 +28,7 @@ def kernels(tmp_path: Path) -> Path:
     """The kernel folder of a copy of rankloop with one kernel that calls another of another file."""
     folder = tmp_path / "one" / "rankloop" / "kernels"
     shutil.copytree(PACKAGE / "kernels", folder, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(PACKAGE / "__init__.py", folder.parent)
+    (folder.parent / "__init__.py").touch()
     (folder / "inner.py").write_text(INNER.format(1))
     (folder / "outer.py").write_text(OUTER)
     return folder

@@ -150,7 +150,7 @@ def test_who_forgets_recovers_sooner() -> None:
 
     def measured(forget: float) -> dict[str, Any]:
         settings: dict[str, Any] = {
-            "params": {"forget": forget, "tempered": False},
+            "params": {"forget": forget, "prior": 1.0},
             "rounds": 1200,
             "world": "piecewise?every=600",
         }

@@ -113,7 +113,7 @@ def test_a_new_feature_does_not_count_before_it_is_learned(name: str) -> None:
 def test_a_changed_learner_is_saved_loaded_and_learns_on(name: str) -> None:
     learner = _learned(name)
     learner.remap(FeatureMap.of([3, -1, 0], WIDTH))
-    again = type(learner)(**_parameters(name))
+    again = registry.make(name, **_parameters(name))
     again.load(learner.state())
     assert _bytes(again) == _bytes(learner)
     if not hasattr(learner, "fit") and not hasattr(learner, "label"):
@@ -251,7 +251,7 @@ def test_lists_that_lack_a_column_do_not_count_for_it() -> None:
     learner.remap(FeatureMap.of([0, 1, 2, 3, -1], WIDTH))
     sizes = np.full((2, 5), 0.5)
     sizes[:, 4] = np.nan
-    after = learner.scaler.updated(*sizes).after(*sizes)
+    after = learner.scaler.updated(*sizes).updated(*sizes)
     assert after.lists - after.since[4] == 0
     assert after.lists - after.since[0] == 102
 

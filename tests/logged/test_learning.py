@@ -71,7 +71,7 @@ def test_sizes_are_learned_with_the_lists(tmp_path: Path, log: Path) -> None:
 
 @pytest.mark.parametrize("at", [1, 37, 119])
 def test_what_is_broken_off_goes_on_and_gives_the_same_bits(tmp_path: Path, log: Path, at: int) -> None:
-    whole = rankloop.make("hybrid", **SPEC)
+    whole = rankloop.make("pairrank", **SPEC)
     warm_start_file(whole, tmp_path / "whole", LogReader([log]))
 
     class Broken(LogReader):
@@ -83,9 +83,9 @@ def test_what_is_broken_off_goes_on_and_gives_the_same_bits(tmp_path: Path, log:
 
     out = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
-        warm_start_file(rankloop.make("hybrid", **SPEC), out, Broken([log]))
+        warm_start_file(rankloop.make("pairrank", **SPEC), out, Broken([log]))
     assert not out.exists()
-    again = rankloop.make("hybrid", **SPEC)
+    again = rankloop.make("pairrank", **SPEC)
     report = warm_start_file(again, out, LogReader([log]))
     assert (report.lists, report.known) == (120, at)
     assert bits(again) == bits(whole) == bits(rankloop.load(out))

@@ -8,7 +8,7 @@ from typing import Any
 from rankloop.core import codec
 from tests.service.app_fixtures import Service, fine, items, names, teach
 
-PARAMETERS = {"pairs": "matched"}  # learning draws random numbers
+LEARNER: dict[str, Any] = {"learner": "pairrank", "parameters": {"pairs": "matched"}}  # draws when it learns
 
 
 def same_bits(learner: Any, state: bytes) -> bool:
@@ -27,7 +27,7 @@ class Shop:
         self.states: dict[int, bytes] = {}  # version -> what was served when it was kept
         path: Any = url
         with Service(path, snapshot_seconds=0.2) as service:
-            service.ready().put("shop", features=names(3), exposure="full", parameters=PARAMETERS, seed=5)
+            service.ready().put("shop", features=names(3), exposure="full", **LEARNER, seed=5)
             teach(service, "shop", 8)
             self.keep(service)
             teach(service, "shop", 6, seed=20)
@@ -44,7 +44,7 @@ class Shop:
             self.before_reset = service.state("shop")
             service.act("shop", "reset")  # keeps v5
             self.states[5] = self.before_reset
-            service.put("shop", features=names(2), exposure="bounded", parameters=PARAMETERS, seed=6)
+            service.put("shop", features=names(2), exposure="bounded", **LEARNER, seed=6)
             teach(service, "shop", 9, width=2, seed=80)
             self.keep(service)  # v6
             teach(service, "shop", 3, width=2, seed=120)

@@ -24,7 +24,7 @@ from tests.waiting import wait_for as wait_for
 FEATURES = 8
 SPEC: dict[str, Any] = {
     "learner": "pairrank",
-    "parameters": {"pairs": "matched"},  # draws random numbers when it learns: they must be the same in every replay
+    "parameters": {"pairs": "matched"},  # draws random numbers when it learns: the same in every replay
     "features": [f"f{i}" for i in range(FEATURES)],
     "exposure": "full",
     "k": 10,

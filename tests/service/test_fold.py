@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,8 +15,6 @@ from rankloop.core import codec
 from rankloop.core.errors import RankloopError
 from rankloop.core.learner import make_impression
 from rankloop.core.types import Array, Candidates, FeedbackKind, Impression
-from rankloop.service.control.rankers import complete
-from rankloop.service.ranking.model import load_learner, make_learner
 from rankloop.service.storage import Outcome
 from rankloop.service.storage.rankers import Ranker
 from rankloop.service.training.fold import Fold
@@ -136,29 +133,3 @@ def test_a_large_state_is_saved_in_parts_and_goes_on(tmp_path: Path, monkeypatch
     with Service(tmp_path / "a.db") as again:
         again.ready()
         assert again.state("shop") == before
-
-
-def test_batches_end_where_the_log_says_wherever_the_fold_was_stopped() -> None:
-    """Some outcomes are passed over; the state of any moment, through bytes, goes on to the same bits."""
-    spec = complete(Spec(learner="pairrank", parameters={"batch": 8}, features=names(3), k=4, exposure="full"))
-    row, world = ROW._replace(spec=spec), np.random.default_rng(2)
-    fresh, steps = make_learner(spec), []
-    for seq in range(90):
-        shown = fresh.rank(Candidates(f"q{seq}", None, world.integers(0, 9, (6, 3)) / 8.0), 4, world)
-        body = b"rubbish" if seq % 17 == 16 else codec.dump_impression(shown)
-        steps.append(Outcome(seq, seq % 11 != 10, 0, body, [float(seq % 3 == 0), 1.0, 0.0, 0.0]))
-
-    def go_on(fold: Fold, last: int) -> None:
-        for step in steps[fold.learned : last]:
-            with suppress(RankloopError):
-                fold.learn(step)
-
-    whole = Fold(row, make_learner(spec), 0)
-    go_on(whole, 90)
-    for stop in range(0, 90, 7):
-        before = Fold(row, make_learner(spec), 0)
-        go_on(before, stop)
-        learned, state = before.state()
-        after = Fold(row, load_learner(spec, state, "a snapshot"), learned)
-        go_on(after, 90)
-        assert after.state() == whole.state()

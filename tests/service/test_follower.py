@@ -157,7 +157,7 @@ def test_a_large_state_is_followed_by_deltas(url: str, machines: Machines, monke
         use(one, count - learned(one))
         wait_for(lambda: learned(one) == learned(two) == count, f"{count} outcomes by parts")  # noqa: B023
         ours, theirs = (model_of(engine.rankers["shop"]).learner for engine in (one, two))
-        ours_part, theirs_part = ours.part(12), theirs.part(12)  # type: ignore[attr-defined]
+        ours_part, theirs_part = ours.state_delta(12), theirs.state_delta(12)  # type: ignore[attr-defined]
         assert ours_part.keys() == theirs_part.keys()
         for name, array in ours_part.items():
             np.testing.assert_array_equal(array, theirs_part[name])

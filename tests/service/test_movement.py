@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rankloop.core import codec
-from rankloop.core.capabilities import Drift
+from rankloop.core.capabilities import Drift, Report
 from rankloop.core.types import Candidates
 from rankloop.service.control import views
 from tests.service.app_fixtures import (
@@ -141,7 +141,7 @@ def test_drift_is_reported_in_api_metrics_and_log(
     assert service.engine.learning is not None
     learners = [model_of(service.engine.rankers["follows"]).learner, service.engine.learning.folds["follows"].learner]
     for learner in learners:  # what ranks, and what learns
-        monkeypatch.setattr(learner, "drift", lambda: Drift(500, 410, 2, np.array([120, 400])))
+        monkeypatch.setattr(learner, "report", lambda: Report(drift=Drift(500, 410, 2, np.array([120, 400]))))
     with caplog.at_level(logging.WARNING, "rankloop"):
         for _ in range(2):  # once is enough
             tell_of_drift(service)
@@ -165,7 +165,7 @@ def test_movement_with_a_busy_or_failing_learner(service: Service, monkeypatch: 
 
     def lists_with_an_error() -> int:
         with monkeypatch.context() as patch:
-            patch.setattr(model_of(service.engine.rankers["trouble"]).learner, "parts", fails)
+            patch.setattr(model_of(service.engine.rankers["trouble"]).learner, "score_terms", fails)
             found: int = movement(service, "trouble")["lists"]
             return found
 

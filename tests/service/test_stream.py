@@ -176,7 +176,7 @@ def test_the_default_ranker_is_exported_to_each_engine_and_scored_there(tmp_path
         fine(service.ready().http.put("/v1/rankers/shop", json={"features": names(3)}))
         until(lambda: service.engine.rankers["shop"].compiled, "the kernels")
         spec = service.status("shop")["spec"]
-        assert (spec["learner"], spec["normalisation"], spec["parameters"]["start"]) == ("hybrid", "stream", "base")
+        assert (spec["learner"], spec["normalisation"], spec["parameters"]["init"]) == ("hybrid", "stream", "base")
         ((stored,),) = service.engine.database.read(lambda c: c.rows("SELECT spec FROM rankers"))
         service.engine.database.close_thread()
         assert json.loads(stored)["normalisation"] == "stream"  # spelled out: a later default does not change it

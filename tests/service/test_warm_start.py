@@ -28,7 +28,7 @@ from tests.logged.logs import lists, write_json_lines
 from tests.service.app_fixtures import Body, Service, fine, names, refused, teach
 from tests.waiting import wait_for
 
-PARAMETERS = {"pairs": "matched"}  # learning draws random numbers
+LEARNER: dict[str, Any] = {"learner": "pairrank", "parameters": {"pairs": "matched"}}  # draws when it learns
 COMMAND = "import sys; from rankloop.cli import main; main(sys.argv[1:])"
 
 
@@ -41,7 +41,7 @@ def made(store: str, name: str = "shop", **spec: Any) -> None:
     """A store with a ranker, and no service."""
     path: Any = store
     with Service(path) as service:
-        service.put(name, features=names(3), parameters=PARAMETERS, **spec)
+        service.put(name, features=names(3), **LEARNER, **spec)
 
 
 def command(*words: str) -> Any:
@@ -54,7 +54,7 @@ def command(*words: str) -> Any:
 def test_what_was_warmed_is_replayed_bit_for_bit(store_url: str) -> None:
     path: Any = store_url
     with Service(path) as service:
-        service.ready().put("shop", features=names(3), exposure="full", parameters=PARAMETERS, seed=5)
+        service.ready().put("shop", features=names(3), exposure="full", **LEARNER, seed=5)
         told = fine(post(service, "shop", lists(300)))
         assert told == {"lists": 300, "clicks": 300, "known": 0, "skipped": 0, "problems": []}
         assert service.settle("shop") == 300
@@ -80,7 +80,7 @@ def test_what_was_warmed_is_replayed_bit_for_bit(store_url: str) -> None:
 
 def test_the_same_lists_count_once(tmp_path: Path) -> None:
     with Service(tmp_path / "store.db") as service:
-        service.ready().put("shop", features=names(3), parameters=PARAMETERS)
+        service.ready().put("shop", features=names(3), **LEARNER)
         found = lists(10)
         assert fine(post(service, "shop", found))["lists"] == 10
         assert fine(post(service, "shop", found))["known"] == 10  # the same body
@@ -160,7 +160,7 @@ def test_propensities_reach_estimates_and_change_nothing_that_is_learned(tmp_pat
     found = lists(30, n=3)
     with Service(tmp_path / "store.db") as service:
         for name, told in (("with", {"propensity": 1 / 6}), ("without", {})):
-            service.ready().put(name, features=names(3), parameters=PARAMETERS)
+            service.ready().put(name, features=names(3), **LEARNER)
             fine(post(service, name, [{**one, **told} for one in found]))
             service.settle(name)
         assert service.state("with") == service.state("without")

@@ -14,6 +14,7 @@ from rankloop.core import codec, files, plugins
 from rankloop.core.errors import CodecError, InvalidParameter, UnknownName
 from rankloop.core.learner import Learner, params, plain
 from rankloop.core.presets import PUBLISHED
+from rankloop.core.saved_parameters import current_learner
 from rankloop.core.scaling import standardized, unwrapped
 
 
@@ -309,7 +310,8 @@ def loads(data: bytes, name: str = "these bytes", allow: Iterable[str] = ()) -> 
         remedy = f"pip install {package}" if package else "install the package that it comes from"
         raise UnknownName(f"{name} holds learner {meta['learner']!r}, which is not installed here: {remedy}")
     require_allowed(meta["learner"], allow)
-    learner = make(meta["learner"], **meta["params"])
+    own, given = current_learner(meta["learner"], meta["params"])
+    learner = make(own, **given)
     if meta.get("normalisation") == "stream":
         learner = standardized(learner)
     learner.load(arrays)

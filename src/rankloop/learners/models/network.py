@@ -23,6 +23,7 @@ LARGEST_FEATURE = 1e12  # anything larger would overflow float32 when squared an
 MOST = 2**31 - 1  # of counts and seeds
 EXPLODED = 1e3  # a mean loss at which scores are a thousand apart, in the wrong order
 NO_LIMIT = 2**40
+RETIRED = {"gains_", "products_"}  # of networks alone, as commit a18f45f saved them
 CARRIES = (
     "all weights of a two-layer network but the inputs of removed features; a new feature's input weights start at 0; "
     "a network of another kind starts from nothing after a reset only"
@@ -153,7 +154,7 @@ class NetworkModel:
     def load(self, state: Mapping[str, Array]) -> None:
         """Continue from `state`, all or nothing."""
         twin = copy.copy(self)
-        load_state(twin, state, self._shapes())
+        load_state(twin, {name: array for name, array in state.items() if name not in RETIRED}, self._shapes())
         twin._check_loaded()
         vars(self).update(vars(twin))
 

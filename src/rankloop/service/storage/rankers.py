@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from rankloop.core.saved_parameters import current_learner
 from rankloop.service.errors import Conflict
 from rankloop.service.storage import lineage, snapshots
 from rankloop.service.storage.database import Connection, Row, marks
@@ -15,17 +16,6 @@ from rankloop.wire.rankers import Spec
 _SMALL = (("metric_history", "start"), ("experiments", "id"), ("rejected_events", "event_id"), ("event_counts", "day"))
 _LARGE = (("versions", "version"), ("origins", "generation"), ("snapshots", "seq"), ("snapshot_chunks", "chunk"))
 _RENAMED = {"catalogue": "catalog"}  # fields of specs that commit a18f45f stored
-_RENAMED_PARAMETERS = {  # of learners
-    "start": "init",
-    "trust": "prior_strength",
-    "plus_one": "examine_next",
-    "mismatch": "random_propensity",
-    "reach": "radius",
-    "finest": "smallest_step",
-    "losses": "loss_scale",
-    "worst": "avoided",
-    "hard": "hard_lists",
-}
 _RANKER = "SELECT name, spec, created, epoch, generation, revision, learning, serving FROM rankers"
 
 
@@ -45,14 +35,8 @@ class Ranker(NamedTuple):
 def current_names(fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a spec, or of the spec in a state, that an older version has stored, with today's names."""
     fields = {_RENAMED.get(name, name): value for name, value in fields.items()}
-    return {**fields, "parameters": _renamed(fields.get("parameters", {}))}
-
-
-def _renamed(parameters: dict[str, Any]) -> dict[str, Any]:
-    found = {_RENAMED_PARAMETERS.get(name, name): value for name, value in parameters.items()}
-    if isinstance(found.get("base_parameters"), dict):  # of the learner below a meta learner
-        found["base_parameters"] = _renamed(found["base_parameters"])
-    return found
+    learner, parameters = current_learner(fields.get("learner", ""), fields.get("parameters", {}))
+    return {**fields, **({"learner": learner} if "learner" in fields else {}), "parameters": parameters}
 
 
 def _ranker(row: Row) -> Ranker:
