@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
 import pytest
 from docs import generate
 
+from rankloop.checks import check_learner
 from rankloop.core.learner import params
 from rankloop.core.registry import LEARNERS, make
 
@@ -75,6 +77,13 @@ def test_python_in_the_docs_runs(name: str, tmp_path: Path, monkeypatch: pytest.
     assert blocks
     for block in blocks:
         exec(compile(block, name, "exec"), {})
+
+
+def test_the_worked_example_of_a_learner_keeps_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (block,) = python_blocks(ROOT / "docs" / "add-a-learner.md")
+    (tmp_path / "thompson.py").write_text(block, "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    check_learner(importlib.import_module("thompson").LinearThompson)
 
 
 def test_links_lead_somewhere() -> None:
