@@ -209,7 +209,7 @@ def test_check(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
         (["check", "pdgd", "--param", "rate=-1"], "rate is -1; it must be above 0"),
         (["compare"], "no learners to compare; try: rankloop compare"),
         (["compare", "pdgd", "greedy", "--param", "epsilon=1"], "has the parameter of 'epsilon=1'"),
-        (["data", "convert", "synthetic:mslr", "x.txt"], "looks like a file, but all parts go into a folder"),
+        (["data", "convert", "synthetic:mslr", "x.txt"], "looks like a file; give a folder for all parts"),
         (["sweep", "nowhere.toml"], "nowhere.toml: No such file"),
         (["fly"], "fly"),
     ],

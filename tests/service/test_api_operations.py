@@ -265,7 +265,7 @@ def test_a_key_of_the_store_is_honoured_and_revoked_while_the_service_runs(tmp_p
         fine(one.http.get("/healthz"))
         with opened(settings) as writer:
             assert writer.do(lambda c: stored.delete(c, "web"))
-        gone = "the key is not known"
+        gone = "the key is unknown"
         until(lambda: gone in one.http.post("/v1/rankers/shop/rank", json=body, headers=key).text, "it to be gone")
         refused(one.http.post("/v1/rankers/shop/rank", json=body), 401)
     with Service(tmp_path / "keys.db") as again:
