@@ -41,6 +41,7 @@ ELSEWHERE = {  # page -> the test that runs it
     "README.md": "tests/service/test_readme.py",
     "docs/tutorial.md": "tests/service/test_tutorial.py",
 }
+ALONE = ("docs/add-a-learner.md", "docs/in-the-shell.md", "docs/click-models.md", "docs/search.md")
 OF_THE_LAB = ("docs/interleaving.md", "docs/lab.md", "docs/scaling.md")
 SMALL = {"--rounds": "40", "--seeds": "1", "--processes": "1"}
 # Minutes each, or a cluster (tests/lab/test_on_dask.py has a real one): whether they can be said is tried here.
@@ -99,8 +100,18 @@ def run_page(page: str, folder: Path, service: Service | None = None, **others: 
     return told
 
 
+def test_a_learner_of_your_own_is_checked_and_compared(tmp_path: Path) -> None:
+    page = "docs/add-a-learner.md"
+    (code,) = re.findall(r"(?s)```python\n(.*?)```", text_of(page))
+    (tmp_path / "thompson.py").write_text(code, "utf-8")
+    path = {"PYTHONPATH=.": f"PYTHONPATH=.:{ROOT / 'src'}"}
+    checked, compared = run_page(page, tmp_path, None, **path, **{"--rounds 1000": "--rounds 40"})
+    assert "BROKEN" not in checked
+    assert "thompson:LinearThompson" in compared
+
+
 def test_every_page_with_commands_is_run() -> None:
-    run = {*ELSEWHERE, *OF_THE_LAB, *SERVED, "docs/in-the-shell.md", "docs/click-models.md", "docs/search.md"}
+    run = {*ELSEWHERE, *OF_THE_LAB, *SERVED, *ALONE}
     assert set(pages()) == run, "a page with commands that nobody runs, or a test of a page without: add a scene"
     for page, test in ELSEWHERE.items():
         assert Path(page).name in (ROOT / test).read_text("utf-8")
