@@ -235,8 +235,8 @@ def make(name: str, **parameters: Any) -> Learner:
 def parse_parameters(name: str, texts: Iterable[str]) -> dict[str, Any]:
     """Parameters from `name=value` texts, as a command line gives them; values are JSON or plain words.
 
-    >>> parse_parameters("pairrank", ["alpha=.1", "explore=random", "examine_next=false"])
-    {'alpha': 0.1, 'explore': 'random', 'examine_next': False}
+    >>> parse_parameters("pairrank", ["alpha=.1", "explore=blocks", "examine_next=false"])
+    {'alpha': 0.1, 'explore': 'blocks', 'examine_next': False}
     """
     parameters: dict[str, Any] = {}
     for text in texts:

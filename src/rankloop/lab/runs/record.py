@@ -73,8 +73,8 @@ class Record:
 def parameters_as_text(params: Mapping[str, Any]) -> str:
     """The parameters of a learner as labels show them.
 
-    >>> parameters_as_text({"alpha": 0.1, "explore": "random"})
-    'alpha=0.1,explore=random'
+    >>> parameters_as_text({"alpha": 0.1, "explore": "blocks"})
+    'alpha=0.1,explore=blocks'
     """
     return ",".join(f"{name}={value}" for name, value in params.items())
 

@@ -1,1 +1,1 @@
-"""Click bandits: one list a query, ids only. docs/learners/bandits.md tells."""
+"""Click bandits: one list a query, ids only. docs/learners/bandits.md describes them."""

@@ -1,1 +1,1 @@
-"""Marks to compare with that learn nothing. docs/learners/baselines.md tells."""
+"""Marks to compare with that learn nothing. docs/learners/baselines.md describes them."""

@@ -1,1 +1,1 @@
-"""Dueling learners: tried changes of the weights, judged by clicks on mixed lists. docs/learners/dueling.md tells."""
+"""Dueling learners: changes of the weights, compared by interleaving. docs/learners/dueling.md describes them."""

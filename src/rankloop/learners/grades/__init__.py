@@ -1,1 +1,1 @@
-"""Learners of explicit grades, of the first results or of all. docs/learners/grades.md tells."""
+"""Learners of explicit grades, of the first results or of all. docs/learners/grades.md describes them."""

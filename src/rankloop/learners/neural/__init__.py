@@ -1,1 +1,1 @@
-"""Neural learners. docs/learners/neural.md tells; PyTorch is imported in `_torch` alone, when it is needed."""
+"""Neural learners. docs/learners/neural.md describes them; PyTorch is imported in `_torch` alone, when it is needed."""

@@ -1,1 +1,1 @@
-"""Pairwise learners: weights learned from which of two documents was clicked. docs/learners/pairwise.md tells."""
+"""Pairwise learners: weights learned from pairs of documents. docs/learners/pairwise.md describes them."""
