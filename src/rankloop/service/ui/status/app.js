@@ -238,9 +238,15 @@ function drawNav(chosen) {
   }))]);
 }
 
+// Scrolls the list to the chosen ranker. Not with scrollIntoView, which makes the next Tab skip what is above it.
+function showCurrent(nav) {
+  const [frame, entry] = [nav, nav.querySelector("[aria-current]")].map((element) => element.getBoundingClientRect());
+  nav.scrollTop += Math.min(0, entry.top - frame.top) + Math.max(0, entry.bottom - frame.bottom);
+}
+
 function build(chosen) {
   view.name = `ranker ${chosen.name}`;
-  $$("rankers").querySelector("[aria-current]").scrollIntoView({ block: "nearest", inline: "nearest" });
+  showCurrent($$("rankers"));
   document.title = `${chosen.name} · rankloop`;
   view.charts = CHARTS.map((chart) => Object.assign(new LineChart(chart), { optional: chart.optional }));
   CHARTS.forEach((chart, i) => view.charts[i].element.classList.toggle("whole", Boolean(chart.whole)));
