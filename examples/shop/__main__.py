@@ -71,7 +71,7 @@ def specs() -> dict[str, Spec]:
         "hybrid-bounded": spec("hybrid", forget, "bounded"),
         "bubblerank": spec("bubblerank", {"horizon": 2}),  # exchanges on little evidence, to be seen in minutes
     }
-    return found | ({"neural": spec("olranknet", {"memory": 200})} if find_spec("torch") else {})
+    return found | ({"neural": spec("olranknet", {"replay_size": 200})} if find_spec("torch") else {})
 
 
 def run(port: int | None, minutes: float, rate: float, browser: bool) -> int:
