@@ -57,10 +57,7 @@ SIZES = (Size(10, 10, 5), Size(50, 30), Size(30, 100), Size(150, 40, 20), Size(6
 CLICKED = (SIZES[0], SIZES[2], SIZES[3], SIZES[4])  # with an event per ranking
 ALONE = (*SIZES, Size(300, 100), Size(60, 220))
 CARRIER = "greedy"  # the learner of the service runs: costs almost nothing
-LEARNERS = (
-    *("pairrank", "pairrank?batch=64", "hybrid", "hybrid?batch=64"),
-    *("adaptive", "pdgd", "greedy", "dbgd", "mgd"),
-)
+LEARNERS = ("pairrank", "hybrid", "adaptive", "pdgd", "greedy", "dbgd", "mgd")
 RANK_TERMS, SHOWN_TERMS = ("1", "n", "n d"), ("1", "k d")
 LEARNER_TERMS = {"rank": ("1", "n", "n d", "n d d"), "learn": ("1", "k d", "d d", "k d d"), "state": ("1", "d", "d d")}
 IDLE = 3.0  # seconds to watch processes without requests

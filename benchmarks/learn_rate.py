@@ -39,16 +39,9 @@ from rankloop.wire.calls import FeedbackEvent
 from rankloop.wire.rankers import Spec
 
 SHOWN, DOCUMENTS, QUERIES, PASSES = 10, 30, 100, 3
-SIZES = (8, 64, 256)
-LEARNERS = (
-    "pairrank",
-    *(f"pairrank?batch={size}" for size in SIZES),
-    "pairrank?confidence=diagonal",
-    "hybrid",
-    "hybrid?batch=64",
-)
+LEARNERS = ("pairrank", "pairrank?confidence=diagonal", "hybrid")
 FEATURES = (136, 700)
-BEFORE, LISTS = 2048, 1024  # learned before the clock runs, and while it does; whole batches
+BEFORE, LISTS = 2048, 1024  # learned before the clock runs, and while it does
 USERS = ("navigational", "informational")
 
 

@@ -1,7 +1,7 @@
 """Held-out NDCG@10 and cumulative online NDCG of learners after simulated rounds, by data set, user and delay.
 
 Means over seeds with standard errors; in brackets the difference to the first learner, paired by seed. An interrupted
-run continues from --out. For example, batches: --learners pairrank pairrank?batch=8 pairrank?batch=64.
+run continues from --out. For example: --learners pairrank pairrank?alpha=0.3.
 """
 
 from __future__ import annotations
