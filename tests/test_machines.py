@@ -84,7 +84,7 @@ LIBM = {"exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "tanh", "sin", 
 BLAS = {"dot", "matmul", "einsum", "inner", "vdot", "tensordot", "linalg"}
 # Kernels that measure or read, but teach nothing, and the code behind the exceptions.
 OUTSIDE = {"metrics.py", "sequential.py", "click_fits.py", "offline_ranknet.py", "_torch.py"}
-# Which pairs PairRank explores is decided in BLAS (`models/confidence.py`), for speed; what it scores and learns is not.
+# Which pairs PairRank explores is decided in BLAS, for speed; what it scores and learns is not.
 OUTSIDE |= {"models/confidence.py", "models/long_lists.py"}
 
 
