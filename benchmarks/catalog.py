@@ -30,7 +30,7 @@ def items(count: int, fields: int, strings: bool, seed: int = 0) -> Iterator[byt
         for i, row in enumerate(rows, first):
             one: dict[str, Any] = {"id": f"item-{i}", **dict(zip(names, row, strict=True))}
             if strings:
-                one |= {"brand": f"brand {i % 500}", "title": f"a thing of kind {i % 9973} in colour {i % 31}"}
+                one |= {"brand": f"brand {i % 500}", "title": f"a thing of kind {i % 9973} in color {i % 31}"}
             yield msgspec.json.encode(one)
 
 

@@ -47,7 +47,7 @@ def bodies(n: int, d: int, digits: int = 6) -> tuple[list[str], dict[str, bytes]
 
 def readers(form: str, names: list[str]) -> dict[str, Reader]:
     """The ways to read a form."""
-    found: dict[str, Reader] = {"service": Schema(Spec(features=names, normalisation="none")).parse}
+    found: dict[str, Reader] = {"service": Schema(Spec(features=names, normalization="none")).parse}
     found["msgspec"] = _rows(names) if form.startswith("rows") else _columns(names)
     if form == "rows by name":
         found["msgspec, typed"] = _typed(names)

@@ -159,7 +159,7 @@ class Deployment:
 def shop_spec(exposure: str = "shadow", **more: Any) -> Spec:
     """A ranker's, with the features of the shop."""
     features = [*(f"f{j}" for j in range(TWIN)), "twin"]
-    return Spec(features=features, normalisation="none", k=K, exposure=exposure, **more)  # type: ignore[arg-type]
+    return Spec(features=features, normalization="none", k=K, exposure=exposure, **more)  # type: ignore[arg-type]
 
 
 @cache

@@ -58,7 +58,7 @@ class Stream:
         each_once = rounds <= len(part)
         self.asked = rng.permutation(len(part))[:rounds] if each_once else rng.integers(len(part), size=rounds)
         self._part, self._columns, self._base, self._seed = part, columns, base, seed
-        self._scaled = Spec().normalisation == "query-minmax"  # else the learner scales
+        self._scaled = Spec().normalization == "query-minmax"  # else the learner scales
         self._user = open_user(user, part.highest_grade)
 
     def show(self, learner: Any, t: int, some: list[int]) -> float:

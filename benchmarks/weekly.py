@@ -105,7 +105,7 @@ class Weekly:
     def score(self, candidates: Candidates) -> Array:
         """(n,) in [0, 1]: the model's, from its lowest to its highest; before there is one, what the base order says.
 
-        Of the base order that is 1 - log(place) / log(n): neighbours far down differ less than those at the top.
+        Of the base order that is 1 - log(place) / log(n): neighbors far down differ less than those at the top.
         """
         n, rows = candidates.n, rows_of(candidates, 0)
         if not self._boosters:

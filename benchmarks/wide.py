@@ -27,7 +27,7 @@ ROUNDS = 1_000
 USERS = ("perfect", "navigational", "informational")
 DATA = ("synthetic:mq2007?features=20", "synthetic:mslr?queries=300", "categories", "synthetic:yahoo?queries=300")
 LEARNERS = ("pairrank", "pairrank?confidence=diagonal", "pairrank?confidence=diagonal&alpha=0.1")
-FIELDS = {"kind": 5, "colour": 12, "brand": 60, "seller": 200, "style": 30, "shape": 8, "origin": 100, "maker": 120}
+FIELDS = {"kind": 5, "color": 12, "brand": 60, "seller": 200, "style": 30, "shape": 8, "origin": 100, "maker": 120}
 WIDE = 100_000
 
 

@@ -65,7 +65,7 @@ def page() -> str:
 
 
 def help_of(command: str) -> str:
-    """What `rankloop COMMAND --help` prints, 100 columns wide and without colours."""
+    """What `rankloop COMMAND --help` prints, 100 columns wide and without colors."""
     buffer = io.StringIO()
     console = Console(file=buffer, width=100, force_terminal=False, color_system=None)
     cli.build().help_print(command.split(), console=console)

@@ -76,7 +76,7 @@ def shoot_site(browser: Any, folder: Path, to: Path) -> None:
 
 
 def shrink(path: Path) -> None:
-    """Few colours are enough for a page, and a quarter of the bytes."""
+    """Few colors are enough for a page, and a quarter of the bytes."""
     from PIL import Image
 
     with Image.open(path) as picture:

@@ -57,8 +57,8 @@ def test_by_position_is_its_definition(seed: int, N: int, K: int, clip: float) -
     plain: tuple[Any, ...] = (clicks.tolist(), ranks.tolist(), THETA.tolist(), gains("dcg", 4).tolist(), clip)
     assert found["ips"].value == pytest.approx(naive.ips(*plain), rel=1e-12)
     assert found["snips"].value == pytest.approx(naive.snips(*plain), rel=1e-12)
-    modelled: tuple[Any, ...] = (*plain, attraction.tolist())
-    assert found["dr"].value == pytest.approx(naive.dr(*modelled), rel=1e-12, abs=1e-12)
+    modeled: tuple[Any, ...] = (*plain, attraction.tolist())
+    assert found["dr"].value == pytest.approx(naive.dr(*modeled), rel=1e-12, abs=1e-12)
     if clip == inf:
         assert found["snips"].value == pytest.approx(found["ips"].value, rel=1e-12)
         assert found["dr"].value == pytest.approx(found["ips"].value, rel=1e-12, abs=1e-12)
@@ -73,10 +73,10 @@ def test_left_out_is_the_estimate_without_a_group(seed: int, N: int, groups: int
     for g in range(G):
         rest = [naive.without(rows.tolist(), g, G) for rows in (clicks, ranks, attraction)]
         plain: tuple[Any, ...] = (rest[0], rest[1], THETA.tolist(), [1.0] * 4, 1.2)
-        modelled: tuple[Any, ...] = (*plain, rest[2])
+        modeled: tuple[Any, ...] = (*plain, rest[2])
         assert found["ips"].left_out[g] == pytest.approx(naive.ips(*plain), rel=1e-9)
         assert found["snips"].left_out[g] == pytest.approx(naive.snips(*plain), rel=1e-9)
-        assert found["dr"].left_out[g] == pytest.approx(naive.dr(*modelled), rel=1e-9, abs=1e-12)
+        assert found["dr"].left_out[g] == pytest.approx(naive.dr(*modeled), rel=1e-9, abs=1e-12)
 
 
 def test_clipping_loses_clicks_and_the_others_make_up_for_it() -> None:

@@ -60,7 +60,7 @@ def shuffled(rng: np.random.Generator, N: int, K: int) -> Array:
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     """300 logs of 300 random lists: 95 % intervals, by position with examination known and harvested, and by list."""
     N, K, logs = 300, 4, 300
-    held = dict.fromkeys(("known", "harvested", "difference", "list", "normalised", "robust"), 0)
+    held = dict.fromkeys(("known", "harvested", "difference", "list", "normalized", "robust"), 0)
     for seed in range(logs):
         rng = np.random.default_rng([3, seed])
         items, wanted = shuffled(rng, N, K), np.tile(np.argsort(-LIKED + 0.2 * rng.normal(size=K)), (N, 1))
@@ -85,7 +85,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
             ("harvested", found, truth),
             ("difference", sure.minus(logged), truth - expected),
             ("list", listed["ips"], truth),
-            ("normalised", listed["snips"], truth),
+            ("normalized", listed["snips"], truth),
             ("robust", listed["dr"], truth),
         ):
             estimate = statistic.estimate()
@@ -93,7 +93,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     rates = {name: count / logs for name, count in held.items()}
     for name in ("known", "harvested", "difference"):
         assert 0.915 < rates[name] < 0.985, rates
-    for name in ("list", "normalised", "robust"):  # twelve lists in three hundred count: Hoeffding's, and told so
+    for name in ("list", "normalized", "robust"):  # twelve lists in three hundred count: Hoeffding's, and told so
         assert rates[name] > 0.95, rates
 
 

@@ -41,7 +41,7 @@ def some_lists(seed: int, count: int, d: int = 4) -> list[Array]:
 
 
 @pytest.mark.parametrize(("name", "parameters"), LEARNERS)
-def test_a_standardised_learner_keeps_the_contract(name: str, parameters: dict[str, Any]) -> None:
+def test_a_standardized_learner_keeps_the_contract(name: str, parameters: dict[str, Any]) -> None:
     for check in checks.CHECKS:
         if check.__name__ not in NOT_OURS:
             check(lambda: standardized(registry.make(name, **parameters)))

@@ -21,7 +21,7 @@ models:
     weights: {click: 1, purchase: 10}
     features: [price, sale, relevancy, category, brand, embedding, words, tags, clicks, week, ctr, brand_ctr, query_ctr,
       bought, seen_brand, title, title_grams, title_bm25, fresh, hour, from, device, place, noise, spread, age_of_user,
-      user_clicks, colour]
+      user_clicks, color]
   small:
     type: lambdamart
     weights: {click: 1}
@@ -32,7 +32,7 @@ features:
   - {name: relevancy, type: relevancy}
   - {name: category, type: string, scope: item, source: item.category, values: [shoes, hats]}
   - {name: brand, type: string, scope: item, source: item.brand, encode: index, values: [acme, apex]}
-  - {name: colour, type: string, scope: item, source: item.colour}
+  - {name: color, type: string, scope: item, source: item.color}
   - {name: embedding, type: vector, scope: item, source: item.vector}
   - {name: words, type: word_count, scope: item, source: item.title}
   - {name: tags, type: list_size, scope: item, source: item.tags}
@@ -72,7 +72,7 @@ def test_every_type_of_feature_gets_a_verdict_and_what_is_taken_can_be_declared(
         *("price", "sale", "relevancy", "category", "clicks", "ctr", "brand_ctr", "query_ctr", "fresh", "place")
     ]
     assert [name for name, verdict in verdicts.items() if verdict == "approximated"] == [
-        *("brand", "week", "bought", "seen_brand", "title", "title_grams", "title_bm25", "colour")
+        *("brand", "week", "bought", "seen_brand", "title", "title_grams", "title_bm25", "color")
     ]
     assert all(row.how for row in shop.rows if row.verdict != "taken over")
     declared = [declaration(one) for one in shop.spec["features"]]

@@ -31,7 +31,7 @@ def test_one_pair_at_two_ranks_is_a_ratio_of_click_rates() -> None:
 
 
 def test_it_is_the_maximum_of_the_likelihood() -> None:
-    """Against a general optimiser, on the clicks of each pair shared out among the ranks where it was shown."""
+    """Against a general optimizer, on the clicks of each pair shared out among the ranks where it was shown."""
     rng = np.random.default_rng(0)
     log = truth("pbm").simulate(pages(400, rng, shortest=2), rng)
     shows, clicks = np.zeros((18, 5)), np.zeros((18, 5))

@@ -1,4 +1,4 @@
-"""The maximize of expectation maximisation, and smoothing."""
+"""The maximize of expectation maximization, and smoothing."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_files_that_are_no_models_are_named(tmp_path: Path) -> None:
     with pytest.raises(CodecError, match="no click model is called 'pmb'"):
         loads(codec.dumps(arrays, {**meta, "click model": "pmb"}))
     with pytest.raises(CodecError, match="not a complete click model"):
-        loads(codec.dumps(arrays, {**meta, "options": {"colour": 1}}))
+        loads(codec.dumps(arrays, {**meta, "options": {"color": 1}}))
     with pytest.raises(CodecError, match="No such file"):
         load(tmp_path / "nothing")
 

@@ -1,4 +1,4 @@
-"""Each thing that `rankloop doctor` recognises, provoked; docs/operations.md has the table of them."""
+"""Each thing that `rankloop doctor` recognizes, provoked; docs/operations.md has the table of them."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_an_engine_does_not_apply_the_baseline_and_a_note_has_its_weight() -> No
 
 def test_what_cannot_be_said_is_refused_with_the_remedy() -> None:
     scaled_within = taught(made("pairrank"), scale=True)
-    with pytest.raises(InvalidParameter, match='"normalisation": "stream"'):
+    with pytest.raises(InvalidParameter, match='"normalization": "stream"'):
         export(scaled_within, NAMES, "solr", name="shop-v3")
     with pytest.raises(InvalidParameter, match="has learned nothing yet"):
         export(made("pairrank"), NAMES, "json", name="shop-v3")
@@ -119,11 +119,11 @@ def json_scores(body: bytes, rows: Array) -> Array:
     total = np.zeros(len(rows))
     for j, feature in enumerate(model["features"]):
         column = rows[:, j]
-        if model["normalisation"] == "stream":
+        if model["normalization"] == "stream":
             if feature["spread"] == 0:
                 continue
             column = (column - feature["middle"]) / feature["spread"]
-        elif model["normalisation"] == "query-minmax":
+        elif model["normalization"] == "query-minmax":
             span = column.max() - column.min()
             column = (column - column.min()) / span if span else np.zeros(len(rows))
         total += feature["weight"] * column

@@ -11,7 +11,7 @@ from rankloop.features.declarations import Category, Sent, declaration, to_spec
 
 EXAMPLES: list[dict[str, Any]] = [
     {"name": "price", "kind": "field", "of": "item.price", "default": 5.0, "log": True},
-    {"name": "colour", "kind": "category", "of": "item.colours", "values": ["red", "blue"]},
+    {"name": "color", "kind": "category", "of": "item.colors", "values": ["red", "blue"]},
     {"name": "taste", "kind": "category", "of": ["user.segment", "item.brand"], "buckets": 64},
     {"name": "brand", "kind": "match", "of": "item.brand", "to": "request.brands", "measure": "jaccard"},
     {"name": "title", "kind": "text", "of": "item.title", "to": "query", "measure": "share"},
@@ -38,7 +38,7 @@ def test_a_plain_name_is_a_number_that_is_sent() -> None:
 
 
 def test_a_category_has_a_column_for_each_value_and_a_circle_has_two() -> None:
-    assert declaration(EXAMPLES[1]).columns == ("colour=red", "colour=blue")
+    assert declaration(EXAMPLES[1]).columns == ("color=red", "color=blue")
     crossed = declaration(EXAMPLES[2])
     assert isinstance(crossed, Category)
     assert crossed.columns[:2] == ("taste#0", "taste#1")

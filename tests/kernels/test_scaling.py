@@ -23,7 +23,7 @@ def test_list_moments(n: int, d: int, seed: int) -> None:
 
 
 @given(n=st.integers(1, 9), d=st.integers(1, 5), seed=SEEDS)
-def test_standardise(n: int, d: int, seed: int) -> None:
+def test_standardize(n: int, d: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     rows = rng.normal(size=(n, d)) * 10.0 ** rng.integers(-3, 99, d)
     middle, spread = frozen(rng.normal(size=d)), frozen(rng.choice([0.0, 1e-30, 0.5, 1e6], d))

@@ -63,7 +63,7 @@ def test_table_2() -> None:
         (Game("dcg", 3, n=2), True, False, "T^(2/3)"),
         (Game("ndcg", 3), False, None, "T"),  # Lemma 12
         (Game("ap", 3), False, None, "T"),
-        (Game("auc", 3), True, False, "T^(2/3)"),  # all normalisers are 2 there
+        (Game("auc", 3), True, False, "T^(2/3)"),  # all normalizers are 2 there
         (Game("auc", 4), False, None, "T"),
         (Game("precision", 3, cut=1), True, True, "√T"),
         (Game("precision", 3, cut=2), True, True, "√T"),  # which the paper leaves open

@@ -47,7 +47,7 @@ def test_pdgd_writes_down_of_its_own_list_what_rank_did() -> None:
 @pytest.mark.parametrize("explore", ["conservative", "blocks"])
 @pytest.mark.parametrize("examine_next", [True, False])
 def test_pairrank_writes_down_a_fixed_order(explore: Literal["conservative", "blocks"], examine_next: bool) -> None:
-    """Scores and rest as rank has them; neighbours share alike where the one below a last click counts as seen."""
+    """Scores and rest as rank has them; neighbors share alike where the one below a last click counts as seen."""
     for ranked, adopted in own_and_adopted(PairRank(explore=explore, examine_next=examine_next)):
         places = range(ranked.k)
         shares = [[0.5 if examine_next and abs(p - q) == 1 else 0.0 for q in places] for p in places]
@@ -56,7 +56,7 @@ def test_pairrank_writes_down_a_fixed_order(explore: Literal["conservative", "bl
 
 
 def test_pairs_of_an_adopted_list_count_one_half_or_nothing() -> None:
-    """One half above a further click and between neighbours; nothing where the lower may not have been seen."""
+    """One half above a further click and between neighbors; nothing where the lower may not have been seen."""
     learner = PairRank()
     shown, clicks = learner.adopt(LISTS[5], np.array([3, 0, 4, 1, 2])), np.array([0.0, 1.0, 0.0, 1.0, 0.0])
     pairs = preferences.click_pairs(clicks, True, -1, preferences.ALL, clicks)

@@ -151,7 +151,7 @@ def test_hedge_divides_its_losses_as_told(losses: Literal["typical", "bound", "p
 
 
 def test_the_papers_losses_stay_finite_with_many_features() -> None:
-    """Unnormalised they reach thousands at 700 features, and exp of that is no number."""
+    """Unnormalized they reach thousands at 700 features, and exp of that is no number."""
     learner, rng = make("pm2l", loss_scale="paper", horizon=200), np.random.default_rng(4)
     for t in range(200):
         shown = learner.rank(candidates(t, n=20, d=700), 10, rng)

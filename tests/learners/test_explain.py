@@ -136,7 +136,7 @@ def test_confidence_narrows_with_what_is_learned() -> None:
 
 
 @pytest.mark.parametrize("k", [1, 5, 6, 8])
-def test_bubblerank_tells_which_neighbours_had_their_turn_and_which_were_left_to_a_coin(k: int) -> None:
+def test_bubblerank_tells_which_neighbors_had_their_turn_and_which_were_left_to_a_coin(k: int) -> None:
     learner, rng = BubbleRank(horizon=100), np.random.default_rng(2)
     candidates = Candidates("q", np.arange(8))
     swapped = 0
@@ -147,10 +147,10 @@ def test_bubblerank_tells_which_neighbours_had_their_turn_and_which_were_left_to
         believed = [item for item in learner.best(candidates, 8).tolist() if item in shown.order]
         assert shown.order[best].tolist() == believed
         parity = int(shown.memo["parity"][0])
-        neighbours = [[p, p + 1] for p in range(parity, k - 1, 2)]
-        assert pairs == len(neighbours)
-        # Users click 0, at the top, and nothing else: of its one neighbour it is sure after 74 > 16 log 100 leads.
-        assert uncertain.tolist() == (neighbours[1:] if met >= 74 and parity == 0 else neighbours)
+        neighbors = [[p, p + 1] for p in range(parity, k - 1, 2)]
+        assert pairs == len(neighbors)
+        # Users click 0, at the top, and nothing else: of its one neighbor it is sure after 74 > 16 log 100 leads.
+        assert uncertain.tolist() == (neighbors[1:] if met >= 74 and parity == 0 else neighbors)
         met += parity == 0
         swapped += sum(best.tolist().index(p) > best.tolist().index(q) for p, q in uncertain.tolist())
         learner.learn(shown, Feedback.clicks((shown.items == 0).astype(float)), rng)

@@ -163,7 +163,7 @@ def test_a_brought_network_keeps_the_contract() -> None:
 
 
 def test_save_load_go_on(tmp_path: Path) -> None:
-    """Through a file, with optimiser, buffers and kept lists: bit for bit as one never stopped."""
+    """Through a file, with optimizer, buffers and kept lists: bit for bit as one never stopped."""
     unbroken, stopped = taught(OLRankNet(net="small", width=M)), taught(OLRankNet(net="small", width=M))
     rankloop.save(stopped, tmp_path / "small.rankloop")
     resumed = rankloop.load(tmp_path / "small.rankloop")

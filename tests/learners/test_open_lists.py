@@ -27,7 +27,7 @@ IDS = ["-".join([name, *filter(None, [params.get("variant")])]) for name, params
 
 
 def serve(learner: Learner, waiting: int, seed: int) -> tuple[Array, Array]:
-    """How often each item was shown, and each pair of neighbouring positions left to a coin, with so many lists open.
+    """How often each item was shown, and each pair of neighboring positions left to a coin, with so many lists open.
 
     Always the oldest list is answered first, so with an even number the parities of what is learned would match.
     """

@@ -39,7 +39,7 @@ def told(
         shown = learner.rank(Candidates(features=rng.normal(size=(n, truth.size)) / np.sqrt(truth.size)), k, rng)
         assert shown.features is not None
         clicks = np.zeros(k)
-        for p in range(0, k - 1, 2):  # one click in each disjoint pair of neighbours, by the true preference
+        for p in range(0, k - 1, 2):  # one click in each disjoint pair of neighbors, by the true preference
             better = rng.random() < pairwise.sigmoid(float((shown.features[p] - shown.features[p + 1]) @ truth))
             clicks[p if better else p + 1] = 1.0
         learner.learn(shown, Feedback.clicks(clicks), rng)
@@ -153,7 +153,7 @@ def test_pairs_of_a_list_tell_what_its_clicks_tell(clicked: list[int]) -> None:
 
 
 def test_one_pass_ends_close_to_the_exact_refit() -> None:
-    """Same impressions, same clicks: the one-pass θ points where the exact minimiser does."""
+    """Same impressions, same clicks: the one-pass θ points where the exact minimizer does."""
     world, user = Stationary(_linear_world(2)), DependentClickUser.named("navigational", 2)
     onepass, refit = (paper(prior=1.0, ridge=1.0, pairs="all", update=update) for update in ("onepass", "refit"))
     rng = np.random.default_rng(0)
@@ -163,7 +163,7 @@ def test_one_pass_ends_close_to_the_exact_refit() -> None:
     assert cosine > 0.995
 
 
-def test_refit_is_the_minimiser() -> None:
+def test_refit_is_the_minimizer() -> None:
     learner = PairRankPaper(ridge=0.5, pairs="all", prior=10.0)
     told(learner, 40, np.array([1.0, -1.0, 0.5]), np.random.default_rng(3))
     model = learner.model_
@@ -175,7 +175,7 @@ def test_refit_is_the_minimiser() -> None:
     assert model.log_det_[0] == pytest.approx(-np.linalg.slogdet(direct)[1] - 3 * np.log(learner.prior), rel=1e-9)
 
 
-def test_the_released_code_minimises_the_mean_loss() -> None:
+def test_the_released_code_minimizes_the_mean_loss() -> None:
     """Mean of log(1 + exp(-xᵀθ)) + λ‖θ‖², by SciPy from another start; the same pairs summed leave θ much longer."""
     lengths = {}
     for name in ("pairrank@code", "pairrank@paper"):

@@ -49,8 +49,8 @@ def test_before_anything_is_learned_the_best_list_is_the_callers(name: str) -> N
 
 
 @pytest.mark.parametrize("name", ["pairrank", "hybrid", "olranknet", "ollambdarank"])
-def test_at_first_neighbours_far_down_may_change_places_and_the_top_may_not(name: str) -> None:
-    """The gap of neighbours falls as 1 / position, and what is uncertain by the features stays the same."""
+def test_at_first_neighbors_far_down_may_change_places_and_the_top_may_not(name: str) -> None:
+    """The gap of neighbors falls as 1 / position, and what is uncertain by the features stays the same."""
     learner, rng = make(name, init="base"), np.random.default_rng(0)
     moved = np.zeros(60)
     for t in range(100):

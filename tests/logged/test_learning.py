@@ -58,9 +58,9 @@ def test_all_formats_teach_the_same_bits(tmp_path: Path, log: Path) -> None:
 
 
 def test_sizes_are_learned_with_the_lists(tmp_path: Path, log: Path) -> None:
-    """`--normalisation stream`: raw features, and a file that goes on with their sizes."""
+    """`--normalization stream`: raw features, and a file that goes on with their sizes."""
     out = tmp_path / "warm.rankloop"
-    taught = ["--learner", "pairrank?pairs=matched", "--normalisation", "stream"]
+    taught = ["--learner", "pairrank?pairs=matched", "--normalization", "stream"]
     with pytest.raises(SystemExit, match="0"):
         main(["warm-start", *taught, "--out", str(out), str(log)])
     by_hand = rankloop.standardized(rankloop.make("pairrank", **SPEC))

@@ -1,8 +1,8 @@
 // Texts whose contrast with what is behind them is below 4.5 to 1, as WCAG AA counts it.
 () => {
-  const parts = (colour) => {
+  const parts = (color) => {
     const context = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-    context.fillStyle = colour; context.fillRect(0, 0, 1, 1);
+    context.fillStyle = color; context.fillRect(0, 0, 1, 1);
     const [r, g, b, a] = context.getImageData(0, 0, 1, 1).data;
     return [r, g, b, a / 255];
   };

@@ -48,11 +48,11 @@ def test_the_reader_can_choose_light_or_dark_and_it_stays(service: Served, look:
     looker = look(at(service), color_scheme="light")
     dark = "getComputedStyle(document.documentElement).colorScheme"
     assert looker.page.evaluate(dark) == "light"
-    looker.button("Use dark colours").click()
+    looker.button("Use dark colors").click()
     assert looker.page.evaluate(dark) == "dark"
     looker.page.reload()
     assert looker.page.evaluate(dark) == "dark"
-    looker.button("Use light colours").wait_for()
+    looker.button("Use light colors").wait_for()
 
 
 def test_everything_that_can_be_used_has_a_name_and_a_place_in_order(service: Served, look: Look) -> None:

@@ -97,6 +97,6 @@ def test_somebody_searches_in_the_dark_and_on_a_telephone(site: str, browser: An
     narrow.set_default_timeout(1000 * PATIENCE)
     narrow.goto(site)
     assert narrow.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    colour = narrow.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert max(map(int, re.findall(r"\d+", colour)[:3])) < 80, colour
+    color = narrow.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert max(map(int, re.findall(r"\d+", color)[:3])) < 80, color
     narrow.close()

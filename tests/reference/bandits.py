@@ -48,14 +48,14 @@ def kl_lower(rate: float, count: float, budget: float) -> float:
 
 
 class BubbleRank:
-    """Paper 002, Algorithm 1, and ALGORITHMS.md section 3: the parity is a coin's, only randomised pairs count, and an
+    """Paper 002, Algorithm 1, and ALGORITHMS.md section 3: the parity is a coin's, only randomized pairs count, and an
     item from outside that is not decided against takes part in the last pair. `log` is log(1/δ) in round t."""
 
     def __init__(self, m: int, k: int, log: Callable[[int], float]) -> None:
         self.base, self.k, self.log, self.t = list(range(m)), k, log, 1
         self.s = {(i, j): 0 for i in range(m) for j in range(m)}
         self.n = dict(self.s)
-        self.randomised: list[tuple[int, int]] = []  # (upper, lower) of the base list
+        self.randomized: list[tuple[int, int]] = []  # (upper, lower) of the base list
         self.ever: set[frozenset[int]] = set()
 
     def decided(self, i: int, j: int) -> bool:
@@ -72,11 +72,11 @@ class BubbleRank:
         if self.k % 2 == h:  # the last position makes a pair with the one above it, or is the only one
             self.outside = []
         shown += self.outside
-        self.randomised, listed = [], list(shown)
+        self.randomized, listed = [], list(shown)
         for pair, p in enumerate(range(h, len(listed) - 1, 2)):
             i, j = listed[p], listed[p + 1]
             if not self.decided(i, j):
-                self.randomised.append((i, j))
+                self.randomized.append((i, j))
                 self.ever.add(frozenset((i, j)))
                 if coins[1 + pair] < 0.5:
                     shown[p], shown[p + 1] = j, i
@@ -95,7 +95,7 @@ class BubbleRank:
 
     def update(self, clicks: Sequence[float]) -> None:
         clicked = {item for item, click in zip(self.shown[: self.k], clicks, strict=True) if click}
-        for i, j in self.randomised:
+        for i, j in self.randomized:
             if (i in clicked) != (j in clicked):
                 won = 1 if i in clicked else -1
                 self.s[i, j] += won

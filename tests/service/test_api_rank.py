@@ -254,7 +254,7 @@ def stored_rows(service: Service, answer: Any) -> Any:
 def test_defaults_are_logged_and_may_change(service: Service) -> None:
     """Also once something was learned: no state hangs on it. The old code knew no defaults, and kept a changed spec's
     features for as long as the ranker was loaded."""
-    spec: Any = {"learner": "greedy", "features": ["a", "b"], "normalisation": "none", "defaults": {"b": 0.5}}
+    spec: Any = {"learner": "greedy", "features": ["a", "b"], "normalization": "none", "defaults": {"b": 0.5}}
     service.put("filled", **spec)
     gaps = [[1.0, None], [2.0, 4.0]]
     answer = rank(service, "filled", in_form("rows", ["x", "y"], gaps, ["a", "b"]))

@@ -25,7 +25,7 @@ def test_a_new_ranker_is_created_with_every_default_spelled_out(service: Service
         "unknown": "default",
         "defaults": {},
         "width": 0,
-        "normalisation": "stream",
+        "normalization": "stream",
         "k": 10,
         "exposure": "shadow",
         "displacement": 3,

@@ -249,7 +249,7 @@ BODIES = {
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with Service(tmp_path_factory.mktemp("small") / "store.db", max_candidates=5, max_events=3) as running:
         running.put("dense", learner="base", features=["a", "b"])
-        running.put("hashed", learner="base", width=1000, normalisation="none", features=[])
+        running.put("hashed", learner="base", width=1000, normalization="none", features=[])
         running.put("none", learner="base", features=[])
         yield running
 
@@ -282,7 +282,7 @@ def test_large_bodies_are_decoded_outside_of_the_event_loop(service: Service, mo
 
     usual = request_body.plain
     monkeypatch.setattr(request_body, "plain", plain)
-    service.put("large", learner="base", width=1000, normalisation="none", features=[])
+    service.put("large", learner="base", width=1000, normalization="none", features=[])
     service.put("large-dense", learner="base", features=["a"], defaults={"a": 0.0})
     one = {f"name-{i}": 1.0 for i in range(40)}
     fine(service.http.post("/v1/rankers/large/rank", json={"candidates": [{"id": "x", "features": one}]}))

@@ -145,7 +145,7 @@ def test_catalog_features_equal_sent_features(service: Service) -> None:
 
 def test_catalog_changes_do_not_change_stored_impressions(service: Service) -> None:
     upload(service, [{"id": "a", "price": 1}, {"id": "b", "price": 2}])
-    service.put("shop", features=[PRICE], catalog="shop", normalisation="none", learner="pairrank", exposure="shadow")
+    service.put("shop", features=[PRICE], catalog="shop", normalization="none", learner="pairrank", exposure="shadow")
     by_ids(service, "shop", ["a", "b"])
     assert rows_of(service, "shop").tolist() == [[1.0], [2.0]]
     upload(service, [{"id": "a", "price": 9}])
@@ -162,7 +162,7 @@ def test_catalog_changes_do_not_change_stored_impressions(service: Service) -> N
 
 def test_unknown_ids_and_missing_values_are_counted_or_refused(service: Service) -> None:
     upload(service, [{"id": "a", "price": 1, "stars": 2}, {"id": "b", "price": 2}])
-    spec = {"features": [PRICE, STARS], "catalog": "shop", "normalisation": "none", "learner": "pairrank"}
+    spec = {"features": [PRICE, STARS], "catalog": "shop", "normalization": "none", "learner": "pairrank"}
     service.put("shop", **spec)
     by_ids(service, "shop", ["a", "nobody", "b", "none"])
     assert rows_of(service, "shop").tolist() == [[1.0, 2.0], [0.0, -1.0], [2.0, -1.0], [0.0, -1.0]]
@@ -177,7 +177,7 @@ def test_unknown_ids_and_missing_values_are_counted_or_refused(service: Service)
 
 def test_sent_and_computed_features_keep_the_order_of_the_spec(service: Service) -> None:
     upload(service, [{"id": "a", "price": 1, "stars": 2}, {"id": "b", "price": 3, "stars": 4}])
-    spec = {"catalog": "shop", "normalisation": "none", "learner": "pairrank", "defaults": {"y": 5}}
+    spec = {"catalog": "shop", "normalization": "none", "learner": "pairrank", "defaults": {"y": 5}}
     service.put("both", features=["x", PRICE, "y", STARS], **spec)
     wanted = [[7.0, 1.0, 5.0, 2.0], [8.0, 3.0, 9.0, 4.0]]
     forms: list[dict[str, Any]] = [
@@ -241,7 +241,7 @@ def test_two_processes_see_the_same_and_so_does_one_that_starts_later(
     store_url: str, start_service: Callable[..., Running]
 ) -> None:
     first, second = (start_service(store=store_url) for _ in range(2))
-    spec = {"features": [PRICE], "catalog": "shop", "learner": "pairrank", "normalisation": "none"}
+    spec = {"features": [PRICE], "catalog": "shop", "learner": "pairrank", "normalization": "none"}
     assert first.ask("PUT", PATH, []).status == 200
     first.put_ranker("shop", **spec)
     items = [{"id": f"i{i}", "price": i} for i in range(50)]

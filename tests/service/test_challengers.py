@@ -206,8 +206,8 @@ def test_swap_shares_are_read_from_what_drew_the_list() -> None:
             assert shares[[0, 1], [2, 3]] == pytest.approx(expected)
     bubble = registry.make("bubblerank").rank(candidates, 4, rng)
     parity = int(bubble.memo["parity"][0])
-    neighbours = np.diag([0.5, 0.0, 0.5] if parity == 0 else [0.0, 0.5, 0.0], 1)
-    assert swap_shares(bubble, False) == pytest.approx(neighbours + neighbours.T)  # every second pair
+    neighbors = np.diag([0.5, 0.0, 0.5] if parity == 0 else [0.0, 0.5, 0.0], 1)
+    assert swap_shares(bubble, False) == pytest.approx(neighbors + neighbors.T)  # every second pair
     blocks = {"blocks": np.array([0, 0, -1, -1, 1]), "log_propensity": np.zeros(1), "candidates": np.array([7])}
     inside = np.zeros((4, 4))
     inside[0, 1] = inside[1, 0] = 0.5  # the last two took no part

@@ -46,7 +46,7 @@ def test_a_patch_keeps_the_rules_of_put(service: Service) -> None:
     refused(patch(service, "ruled", seed=4), 409, "seed")
     refused(patch(service, "ruled", exposure="ful"), 400, "'bounded'", "'full'", "'shadow'", error="malformed")
     refused(patch(service, "ruled", k=0), 400, "$.k")
-    refused(patch(service, "ruled", colour="red"), 400, "colour")
+    refused(patch(service, "ruled", color="red"), 400, "color")
     refused(patch(service, "nobody", k=3), 404, "nobody", "ruled")
     assert service.status("ruled")["spec"]["exposure"] == "full"
 

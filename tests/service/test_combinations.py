@@ -108,7 +108,7 @@ def test_a_catalog_deleted_and_recreated_with_other_types(service: Service) -> N
 def test_numbers_of_a_request_are_bounded_like_those_of_items(service: Service) -> None:
     far = {"name": "far", "kind": "field", "of": "request.far"}
     alike = {"name": "alike", "kind": "cosine", "of": "item.vector", "to": "request.vector"}
-    service.put("wide", catalog="shop", features=[far, alike], learner="pairrank", normalisation="none")
+    service.put("wide", catalog="shop", features=[far, alike], learner="pairrank", normalization="none")
     stock(service, [{"id": one, "vector": [1, 0]} for one in IDS])
     huge = 10**400
     for fields in ({"far": 1e300}, {"far": -huge}, {"vector": [1, huge]}):

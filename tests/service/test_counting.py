@@ -31,7 +31,7 @@ def begun(service: Service) -> None:
     brands = {"a": "acme", "b": "apex", "c": "acme"}
     items = [{"id": item, "brand": brand} for item, brand in brands.items()]
     fine(service.http.put("/v1/catalogs/shop/items", json=items))
-    service.put("shop", learner="pairrank", features=FEATURES, catalog="shop", normalisation="none", exposure="full")
+    service.put("shop", learner="pairrank", features=FEATURES, catalog="shop", normalization="none", exposure="full")
 
 
 @pytest.fixture

@@ -110,7 +110,7 @@ def test_other_features_keep_what_was_learned(service: Service) -> None:
 @pytest.mark.parametrize("scaling", ["query-minmax", "stream"])
 def test_earlier_impressions_are_learned_with_mapped_columns(service: Service, scaling: str) -> None:
     name = f"open-{scaling}"
-    service.put(name, features=OLD, normalisation=scaling, exposure="full")
+    service.put(name, features=OLD, normalization=scaling, exposure="full")
     teach(service, name, OLD, 5)
     some = candidates(OLD, 77)
     answer = service.rank(name, some, query="q1")
@@ -280,10 +280,10 @@ def test_impossible_renames_are_refused(service: Service) -> None:
 )
 def test_another_scaling(service: Service, before: str, after: str, carries: bool) -> None:
     name = f"scaled-{before}-{after}"
-    service.put(name, learner="pairrank", features=OLD, exposure="full", normalisation=before)
+    service.put(name, learner="pairrank", features=OLD, exposure="full", normalization=before)
     teach(service, name, OLD, 30)
     answer = service.rank(name, candidates(OLD, 5))
-    told = change(service, name, normalisation=after)["changed"]
+    told = change(service, name, normalization=after)["changed"]
     assert told["carried"] == (OLD if carries else [])
     theta = arrays(service.state(name))["theta_"]
     assert bool(theta.size > 0 and theta[0] == theta[:3].max()) is carries
@@ -295,8 +295,8 @@ def test_another_scaling(service: Service, before: str, after: str, carries: boo
 # -- without a service -------------------------------------------------------------------------------------------------
 
 
-def fixed(features: list[Any], normalisation: str = "query-minmax") -> dict[str, Any]:
-    spec = {"learner": "pairrank", "parameters": {}, "features": features, "normalisation": normalisation, "seed": 0}
+def fixed(features: list[Any], normalization: str = "query-minmax") -> dict[str, Any]:
+    spec = {"learner": "pairrank", "parameters": {}, "features": features, "normalization": normalization, "seed": 0}
     return msgspec.to_builtins(spec)  # type: ignore[no-any-return]
 
 

@@ -56,9 +56,9 @@ def _check_sides(service: Service, name: str, number: int, own: Any, rival: Any)
 
 
 def test_against_another_ranker_with_fewer_features(service: Service) -> None:
-    """It sees its own features, normalised its own way, whether they come by name or in a row."""
+    """It sees its own features, normalized its own way, whether they come by name or in a row."""
     service.put("wide", learner="pairrank", features=["a", "b", "c"], exposure="full", k=3, guardrail=None)
-    service.put("narrow", learner="pairrank", features=["c", "a"], normalisation="none", exposure="shadow", k=3)
+    service.put("narrow", learner="pairrank", features=["c", "a"], normalization="none", exposure="shadow", k=3)
     for t in range(60):  # it learns that c is liked
         ask = [{"id": f"i{i}", "features": [v, 0.5]} for i, v in enumerate(np.random.default_rng(t).permutation(4) / 4)]
         answer = service.rank("narrow", ask)

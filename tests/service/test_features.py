@@ -1,4 +1,4 @@
-"""Requests to arrays: every form means the same, is normalised alike, and what is wrong is said by name."""
+"""Requests to arrays: every form means the same, is normalized alike, and what is wrong is said by name."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ FORMS = ["rows", "names", "turned", "columns", "named", "packed", "short"]
 
 
 def schema(
-    *names: str, normalisation: Literal["query-minmax", "none"] = "none", defaults: dict[str, float] | None = None
+    *names: str, normalization: Literal["query-minmax", "none"] = "none", defaults: dict[str, float] | None = None
 ) -> Schema:
-    return Schema(Spec(features=list(names), normalisation=normalisation, defaults=defaults or {}))
+    return Schema(Spec(features=list(names), normalization=normalization, defaults=defaults or {}))
 
 
 def body(form: str, ids: list[Any], rows: Any, names: list[str], **head: Any) -> bytes:
@@ -76,7 +76,7 @@ def test_every_body_form_gives_the_same_call(rows: list[list[float]], words: boo
 
 @given(st.lists(st.lists(NUMBERS, min_size=3, max_size=3), min_size=1, max_size=6), st.sampled_from(FORMS[:6]))
 def test_query_minmax_equals_the_lab(rows: list[list[float]], form: str) -> None:
-    ours = schema("a", "b", "c", normalisation="query-minmax")
+    ours = schema("a", "b", "c", normalization="query-minmax")
     call = ours.parse(body(form, list(range(len(rows))), rows, ["a", "b", "c"]))
     found, expected = ours.candidates(call).features, np.array(rows, dtype=np.float64)
     assert call.rows is not None
@@ -88,7 +88,7 @@ def test_query_minmax_equals_the_lab(rows: list[list[float]], form: str) -> None
 
 
 def test_candidates_for_another_ranker() -> None:
-    ours, other = schema("a", "b", "c"), schema("c", "a", normalisation="query-minmax")
+    ours, other = schema("a", "b", "c"), schema("c", "a", normalization="query-minmax")
     call = ours.parse(body("rows", ["x", "y"], [[1, 2, 3], [5, 6, 9]], ["a", "b", "c"], query="q"))
     found = ours.candidates_for(other, call)
     assert found.features is not None

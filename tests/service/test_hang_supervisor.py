@@ -93,7 +93,7 @@ def test_jobs_that_time_out_in_the_queue_never_run(pool: SupervisedPool) -> None
     assert threads() == 2
 
 
-def test_cancelled_callers_do_not_lose_threads(pool: SupervisedPool) -> None:
+def test_canceled_callers_do_not_lose_threads(pool: SupervisedPool) -> None:
     free, begun = threading.Event(), threading.Event()
 
     def hang() -> None:

@@ -43,7 +43,7 @@ def test_every_learner_is_served(name: str, tmp_path: Path) -> None:
     cls = learner_class(name)
     spec: dict[str, Any] = {"learner": name, "features": names(WIDTH), "k": 4, "seed": 3}
     if hasattr(cls, "fit") or hasattr(cls, "label"):  # of whole data sets: no scale is learned
-        spec["normalisation"] = "query-minmax"
+        spec["normalization"] = "query-minmax"
     store, learned = tmp_path / f"{name}.db", 0
     with Service(store) as service:
         service.ready()

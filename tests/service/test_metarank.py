@@ -18,13 +18,13 @@ CONFIG = """
 features:
   - {name: price, type: number, scope: item, source: item.price}
   - {name: relevancy, type: relevancy}
-  - {name: colour, type: string, scope: item, source: item.color, values: [blue, red]}
+  - {name: color, type: string, scope: item, source: item.color, values: [blue, red]}
   - {name: title, type: field_match, rankingField: ranking.query, itemField: item.title, method: {type: term}}
 models:
   jeans:
     type: lambdamart
     weights: {click: 1, purchase: 10}
-    features: [price, relevancy, colour, title]
+    features: [price, relevancy, color, title]
 """
 
 
@@ -86,7 +86,7 @@ def test_the_documented_request_is_answered_in_its_shape(jeans: Service) -> None
 def test_features_are_explained(jeans: Service) -> None:
     answer = rank(jeans, "explained", "?explain=true")
     names = {one["name"] for one in answer["items"][0]["features"]}
-    assert {"price", "relevancy", "colour=blue", "colour=red", "title"} <= names
+    assert {"price", "relevancy", "color=blue", "color=red", "title"} <= names
     assert all(isinstance(one["value"], float) for one in answer["items"][0]["features"])
 
 

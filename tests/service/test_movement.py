@@ -29,7 +29,7 @@ from tests.service.app_fixtures import (
 
 __all__ = ["service"]  # fixture
 
-SPEC: Body = {"learner": "pairrank", "features": names(3), "normalisation": "none", "exposure": "full", "k": 4}
+SPEC: Body = {"learner": "pairrank", "features": names(3), "normalization": "none", "exposure": "full", "k": 4}
 FLIPPED = [3.0, 0.0, 0.0]  # weights that put what has most of f0 first
 
 

@@ -44,7 +44,7 @@ def data() -> Dataset:
 
 @pytest.fixture(scope="module")
 def raw() -> Dataset:
-    """The same documents before they were normalised."""
+    """The same documents before they were normalized."""
     return open_split(f"{DATA}&normalize=none").train
 
 
@@ -85,7 +85,7 @@ def serve(service: Service, name: str, steps: list[Step], dataset: Dataset) -> I
 
 def spec_of(name: str, dataset: Dataset, **more: Any) -> Body:
     spec = {"learner": name, "features": names(dataset.width), "seed": SEED, "exposure": "full"}
-    return {**spec, "normalisation": "none", **more}
+    return {**spec, "normalization": "none", **more}
 
 
 def same_state(one: Learner, other: Learner) -> bool:
@@ -107,11 +107,11 @@ def test_the_service_is_the_lab_over_http(name: str, data: Dataset, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", slow_except(LEARNERS, "hybrid"))
-def test_the_service_normalises_as_the_lab_does(name: str, data: Dataset, raw: Dataset, tmp_path: Path) -> None:
+def test_the_service_normalizes_as_the_lab_does(name: str, data: Dataset, raw: Dataset, tmp_path: Path) -> None:
     run = lab(name, data)
     assert not np.array_equal(data.features, raw.features)
     with Service(tmp_path / "raw.db") as service:
-        service.ready().put("lab", **spec_of(name, data, normalisation="query-minmax"))
+        service.ready().put("lab", **spec_of(name, data, normalization="query-minmax"))
         for step, answer in zip(run.steps, serve(service, "lab", run.steps, raw), strict=True):
             assert shown(answer) == step.impression.items.tolist()
         assert same_state(model_of(service.engine.rankers["lab"]).learner, run.learner)
@@ -124,7 +124,7 @@ def test_the_service_learns_sizes_as_the_lab_does(name: str, tmp_path: Path) -> 
     raw = replace(raw, features=raw.features * sizes, _candidates={})
     run = lab(name, raw)
     with Service(tmp_path / "stream.db") as service:
-        service.ready().put("lab", **spec_of(name, raw, normalisation="stream"))
+        service.ready().put("lab", **spec_of(name, raw, normalization="stream"))
         for step, answer in zip(run.steps, serve(service, "lab", run.steps, raw), strict=True):
             assert shown(answer) == step.impression.items.tolist()
         assert same_state(model_of(service.engine.rankers["lab"]).learner, run.learner)

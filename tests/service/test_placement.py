@@ -33,7 +33,7 @@ def models() -> dict[str, PublishedModel]:
     """Learners that know something already."""
     found = {}
     for name in ("pdgd", "pairrank", "bubblerank", "dbgd"):
-        spec = Spec(learner=name, features=names(WIDTH), exposure="full", normalisation="none")
+        spec = Spec(learner=name, features=names(WIDTH), exposure="full", normalization="none")
         model = PublishedModel(make_learner(spec), spec, 0, 0)
         for t in range(10):
             call = Schema(spec).read(columns(np.eye(6, WIDTH), ids=list("abcdef"), query="q"))
@@ -59,7 +59,7 @@ def requests(draw: st.DrawFn) -> RankColumns:
     pinned = some[len(excluded) :][: draw(st.integers(0, min(4, k)))]
     at = draw(st.permutations(range(1, k + 1)))
     quotas = st.builds(
-        Quota, field=st.sampled_from(["brand", "colour"]), most=st.integers(1, 3), within=st.integers(1, 12) | st.none()
+        Quota, field=st.sampled_from(["brand", "color"]), most=st.integers(1, 3), within=st.integers(1, 12) | st.none()
     )
     values = st.lists(st.sampled_from(["x", "y", "z", 1, None]), min_size=n, max_size=n)
     rows = np.random.default_rng(draw(st.integers(0, 99))).random((n, WIDTH))
@@ -71,7 +71,7 @@ def requests(draw: st.DrawFn) -> RankColumns:
         excluded=[*excluded, "nobody"],
         pinned=dict(zip(pinned, at, strict=False)),
         quotas=draw(st.lists(quotas, max_size=2)),
-        groups={"brand": draw(values), "colour": draw(values)},
+        groups={"brand": draw(values), "color": draw(values)},
     )
 
 
@@ -268,7 +268,7 @@ def _never(*_: Any) -> Any:
 def test_feedback_on_a_ranking_with_pins(service: Service) -> None:
     """Pins are shown, clicked and told of; they teach nothing."""
     # Not "stream": the scale of the features is learned from every list.
-    service.put("pins", learner="pdgd", features=names(WIDTH), exposure="full", normalisation="none")
+    service.put("pins", learner="pdgd", features=names(WIDTH), exposure="full", normalization="none")
     fresh = service.state("pins")
     answer = service.rank("pins", items(6), k=4, pinned={"i5": 2})
     assert service.report(answer, ["i5"]) == "accepted"
@@ -321,5 +321,5 @@ def test_quota_by_a_catalog_field(service: Service) -> None:
     assert shown(fine(service.http.post("/v1/rankers/branded/rank", json=request))) == ["i0", "i2", "i3", "i1"]
     request["quotas"] = [{"field": "price", "most": 1}]
     assert shown(fine(service.http.post("/v1/rankers/branded/rank", json=request))) == ["i0", "i2", "new", "i4"]
-    request["quotas"] = [{"field": "colour", "most": 1}]
-    refused(service.http.post("/v1/rankers/branded/rank", json=request), 422, "'colour'")
+    request["quotas"] = [{"field": "color", "most": 1}]
+    refused(service.http.post("/v1/rankers/branded/rank", json=request), 422, "'color'")

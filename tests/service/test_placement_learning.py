@@ -45,7 +45,7 @@ def taught(name: str, seed: int, pins: str = "none", quotas: bool = False) -> An
     With pins "shown" the two worst items of each query stand at 1 and 3. With "gone" they are not there, and the list
     has the four positions that they leave, which are looked at as often.
     """
-    spec = Spec(learner=name, features=NAMES, exposure="full", normalisation="none", seed=seed)
+    spec = Spec(learner=name, features=NAMES, exposure="full", normalization="none", seed=seed)
     schema = Schema(spec)
     model = PublishedModel(make_learner(spec), spec, 0, 0)
     places = np.array([2, 4, 5, 6]) if pins == "gone" else np.arange(1, K + 1)
@@ -93,7 +93,7 @@ def test_pins_and_quotas_do_not_bias_learning(name: str) -> None:
 
 def test_a_pinned_item_gets_no_credit() -> None:
     """Sponsored items always stand at the top, and are clicked there: the learner does not come to like them."""
-    spec = Spec(learner="pdgd", features=[*NAMES, "sponsored"], exposure="full", normalisation="none")
+    spec = Spec(learner="pdgd", features=[*NAMES, "sponsored"], exposure="full", normalization="none")
     schema, learner = Schema(spec), make_learner(spec)
     model = PublishedModel(learner, spec, 0, 0)
     for t in range(200):

@@ -33,7 +33,7 @@ SPEC: dict[str, Any] = {
     "parameters": {"confidence": "diagonal", "init": "zero"},
     "features": FEATURES,
     "catalog": "shop",
-    "normalisation": "none",
+    "normalization": "none",
     "exposure": "full",
     "k": 6,
 }
@@ -117,8 +117,8 @@ def check_explained(items: list[Any]) -> None:
     [
         ({"parameters": {}}, "have 200,002 columns, but learner 'pairrank' takes no sparse rows; choose"),
         ({"learner": "pdgd", "parameters": {}}, "hash into 4,096 columns in all"),
-        ({"normalisation": "query-minmax"}, "set it to none"),
-        ({"normalisation": "stream"}, "set it to none"),
+        ({"normalization": "query-minmax"}, "set it to none"),
+        ({"normalization": "stream"}, "set it to none"),
         ({"features": [{**FEATURES[0], "buckets": 2_000_000}]}, "2000000 columns; the limit max_width is 1000000"),
         ({"features": [*FEATURES, "brand"]}, "feature 'brand' occurs twice"),
         ({"features": [*FEATURES, "brand#4711"]}, "feature 'brand#4711' occurs twice"),
@@ -131,5 +131,5 @@ def test_a_spec_that_cannot_be_is_named(service: Service, changes: Any, words: s
 
 
 def test_names_that_resemble_buckets_are_allowed() -> None:
-    spec = Spec(features=[*FEATURES, "brand#100000", "brand#007", "#1"], catalog="shop", normalisation="none")
+    spec = Spec(features=[*FEATURES, "brand#100000", "brand#007", "#1"], catalog="shop", normalization="none")
     check_features(spec)

@@ -24,7 +24,7 @@ SPEC: Any = {
     "learner": "hybrid",
     "parameters": {"confidence": "diagonal", "init": "zero"},
     "width": WIDTH,
-    "normalisation": "none",
+    "normalization": "none",
     "exposure": "full",
     "k": 4,
 }
@@ -104,7 +104,7 @@ def test_errors_of_sparse_rows_name_the_value(service: Service, sent: Any, words
     ("changes", "words"),
     [
         ({"features": ["a"]}, "leave out features and defaults"),
-        ({"normalisation": "query-minmax"}, "set normalisation to none"),
+        ({"normalization": "query-minmax"}, "set normalization to none"),
         ({"parameters": {}}, "takes no sparse rows; choose pairrank or hybrid"),
         ({"learner": "pdgd", "parameters": {}}, "takes no sparse rows"),
         ({"width": 2_000_000}, "the limit max_width is 1000000"),

@@ -93,8 +93,8 @@ class Book:
         if key in self.events:
             return "duplicate" if self.events[key] == event.impression_id else "rejected"
         graded = one["ranker"] == "graded"
-        behaviour = [event.clicks, event.rewards, event.seen, event.viewed]
-        clicked, marked = any(part is not None for part in behaviour), event.grades is not None
+        behavior = [event.clicks, event.rewards, event.seen, event.viewed]
+        clicked, marked = any(part is not None for part in behavior), event.grades is not None
         given, other = (marked, clicked) if graded else (clicked, marked)
         if other or (not given and not event.final):
             return "rejected"

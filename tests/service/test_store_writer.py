@@ -91,9 +91,9 @@ def test_abandoned_write_does_not_stop_the_writer(shop: Store) -> None:
         with pytest.raises(TimeoutError):
             await given_up.done(0.01)
         given_up.abandoned = True
-        cancelled = asyncio.ensure_future(shop.writer.events([as_new(ev("e1", "nowhere", ["a"]))], loop).done())
+        canceled = asyncio.ensure_future(shop.writer.events([as_new(ev("e1", "nowhere", ["a"]))], loop).done())
         await asyncio.sleep(0.01)
-        cancelled.cancel()  # as when a caller hangs up
+        canceled.cancel()  # as when a caller hangs up
 
     asyncio.run(impatient())
     go.set()

@@ -21,7 +21,7 @@ from tests.export.engines import elasticsearch_scores, solr_scores
 from tests.service.app_fixtures import Body, Service, fine, model_of, names, refused, shown, until
 
 SIZES = np.array([20.0, 5000.0, 0.001])
-SPEC: Body = {"features": names(3), "normalisation": "stream", "exposure": "full", "seed": 5}
+SPEC: Body = {"features": names(3), "normalization": "stream", "exposure": "full", "seed": 5}
 
 
 def some_items(seed: int, n: int = 7) -> list[Body]:
@@ -147,10 +147,10 @@ def test_a_model_leaves_by_the_service_and_by_the_command(
         refused(service.http.get("/v1/rankers/nobody/export?to=solr"), 404, "nobody")
         assert service.http.get("/v1/rankers/shop/export?to=vespa").status_code == 400
         assert service.http.get("/v1/rankers/shop/export?to=solr&version=new").status_code == 400
-        scaled = {"normalisation": "query-minmax", "exposure": "full"}
+        scaled = {"normalization": "query-minmax", "exposure": "full"}
         service.put("within", learner="pairrank", features=names(3), **scaled)
         teach(service, "within", 3, 0)
-        refused(service.http.get("/v1/rankers/within/export?to=solr"), 422, "normalisation")
+        refused(service.http.get("/v1/rankers/within/export?to=solr"), 422, "normalization")
 
         rows = (np.random.default_rng(3).random((12, 3)) + 1) * SIZES
         listed = [{"id": str(i), "features": row} for i, row in enumerate(rows.tolist())]
@@ -176,10 +176,10 @@ def test_the_default_ranker_is_exported_to_each_engine_and_scored_there(tmp_path
         fine(service.ready().http.put("/v1/rankers/shop", json={"features": names(3)}))
         until(lambda: service.engine.rankers["shop"].compiled, "the kernels")
         spec = service.status("shop")["spec"]
-        assert (spec["learner"], spec["normalisation"], spec["parameters"]["init"]) == ("hybrid", "stream", "base")
+        assert (spec["learner"], spec["normalization"], spec["parameters"]["init"]) == ("hybrid", "stream", "base")
         ((stored,),) = service.engine.database.read(lambda c: c.rows("SELECT spec FROM rankers"))
         service.engine.database.close_thread()
-        assert json.loads(stored)["normalisation"] == "stream"  # spelled out: a later default does not change it
+        assert json.loads(stored)["normalization"] == "stream"  # spelled out: a later default does not change it
         fine(service.http.patch("/v1/rankers/shop", json={"timeout_ms": 60_000.0}))
         teach(service, "shop", 70, 0)  # more than until which values are cut
         assert keep(service, "shop") == 1
@@ -214,11 +214,11 @@ def test_a_saved_learner_leaves_by_the_command(tmp_path: Path, capsys: pytest.Ca
     shown_ = learner.rank(Candidates("q", features=rng.random((5, 2))), 5, rng)
     learner.learn(shown_, Feedback.clicks([0, 0, 1, 0, 0]), rng)
     registry.save(learner, path)
-    assert command("export", str(path), "--to", "json", "--features", "a, b", "--normalisation", "none") == 0
+    assert command("export", str(path), "--to", "json", "--features", "a, b", "--normalization", "none") == 0
     assert [one["name"] for one in json.loads(capsys.readouterr().out)["features"]] == ["a", "b"]
     for arguments, words in (
         (["--to", "json"], "give --features"),
-        (["--to", "solr", "--features", "a,b"], '"normalisation": "stream"'),
+        (["--to", "solr", "--features", "a,b"], '"normalization": "stream"'),
     ):
         assert command("export", str(path), *arguments) == 2
         assert words in capsys.readouterr().err

@@ -38,7 +38,7 @@ def filled(store_url: str) -> str:
         fine(put("/v1/catalogs/shop/items", content=body))
         body = "\n".join(json.dumps({"id": user, "age": 30}) for user in (USER, "bob"))
         fine(put("/v1/catalogs/shop/users", content=body))
-        service.put("shop", features=FEATURES, catalog="shop", exposure="full", normalisation="none")
+        service.put("shop", features=FEATURES, catalog="shop", exposure="full", normalization="none")
         service.put("plain", features=names(3), exposure="full")
         for user in (USER, "bob"):
             for n in range(3):

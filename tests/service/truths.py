@@ -119,7 +119,7 @@ def folded(url: str, ranker: str, since: int, until: int) -> dict[str, Array]:
     ((text,),) = read(url, "SELECT spec FROM rankers WHERE name = ?", ranker)
     spec = json.loads(text)
     learner = registry.make(spec["learner"], **spec["parameters"])
-    if spec["normalisation"] == "stream" and learner.contextual:
+    if spec["normalization"] == "stream" and learner.contextual:
         learner = standardized(learner)
     streams = Rng(spec["seed"])
     for seq, body, feedback in read(

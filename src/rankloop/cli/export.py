@@ -32,7 +32,7 @@ def export(
     out: Path | None = None,
     store: Store = None,
     features: str | None = None,
-    normalisation: Literal["query-minmax", "none"] = "query-minmax",
+    normalization: Literal["query-minmax", "none"] = "query-minmax",
 ) -> None:
     """Write a ranker's model for a search engine or a runtime; docs/export.md has the calls that upload it.
 
@@ -57,12 +57,12 @@ def export(
         The file to write; standard output if not given.
     features
         Of a file: names in the learner's order, separated by commas.
-    normalisation
+    normalization
         Of a file: what you do to features before the learner gets them.
     """
     from rankloop.core import files
 
-    made = _of_file(Path(ranker), features, to, normalisation) if Path(ranker).is_file() else None
+    made = _of_file(Path(ranker), features, to, normalization) if Path(ranker).is_file() else None
     made = made or _of_store(ranker, to, version, store)
     if out is not None:
         files.write(out, made.body)
@@ -74,13 +74,13 @@ def export(
         _out.people.print(note, highlight=False, soft_wrap=True, markup=False)
 
 
-def _of_file(path: Path, features: str | None, to: Any, normalisation: Any) -> Exported:
+def _of_file(path: Path, features: str | None, to: Any, normalization: Any) -> Exported:
     from rankloop.core import registry
     from rankloop.integrations.export import export as exported
 
     if features is None:
         raise InvalidParameter("a saved learner does not have the names of its features: give --features a,b,c")
-    return exported(registry.load(path), split_names(features), to, name=path.stem, normalisation=normalisation)
+    return exported(registry.load(path), split_names(features), to, name=path.stem, normalization=normalization)
 
 
 def _of_store(name: str, to: Any, version: str | None, store: str | None) -> Exported:

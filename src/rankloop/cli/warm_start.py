@@ -25,7 +25,7 @@ def warm_start(
     learner: str | None = None,
     out: Path | None = None,
     features: str | None = None,
-    normalisation: Literal["query-minmax", "stream", "none"] = "query-minmax",
+    normalization: Literal["query-minmax", "stream", "none"] = "query-minmax",
     seed: int = 0,
     format: Literal["jsonl", "tsv", "parquet", "ltrlog", "solr", "ubi"] | None = None,  # noqa: A002
     clicks: list[Path] | None = None,
@@ -59,7 +59,7 @@ def warm_start(
         With --learner: where to save it.
     features
         With --learner: names in the learner's order, with commas; those of the first list if not given.
-    normalisation
+    normalization
         With --learner: query-minmax scales each feature to [0, 1] within a list, stream by sizes that are learned with
         it. A ranker has its own.
     seed
@@ -109,7 +109,7 @@ def warm_start(
 
         if learner is not None and out is not None:
             names = None if features is None else split_names(features)
-            what, found = str(out), _teach(learner, out, reading, names, normalisation, seed, show)
+            what, found = str(out), _teach(learner, out, reading, names, normalization, seed, show)
             lag = 0
         else:
             what = words[0]

@@ -141,7 +141,7 @@ PUBLISHED: dict[str, Published] = {
         "dm2l",
         {**_THEOREM_2},
         f"{_DRIFT}: Algorithms 2 and 3, Theorem 2 with δ = 1 (section 6.2)",
-        "R is not told: 1. Hedge's losses are not normalised, so its weights collapse on one expert after a few wins.",
+        "R is not told: 1. Hedge's losses are not normalized, so its weights collapse on one expert after a few wins.",
         ("horizon",),
     ),
     "m3l@paper": Published(

@@ -292,7 +292,7 @@ def dumps(learner: Learner) -> bytes:
     package = plugins.package_of(plugins.LEARNERS, own)
     meta = {"learner": own, "params": given} | ({} if package is None else {"package": package})
     if inner is not learner:
-        meta["normalisation"] = "stream"
+        meta["normalization"] = "stream"
     return codec.dumps(learner.state(), meta)
 
 
@@ -312,7 +312,7 @@ def loads(data: bytes, name: str = "these bytes", allow: Iterable[str] = ()) -> 
     require_allowed(meta["learner"], allow)
     own, given = current_learner(meta["learner"], meta["params"])
     learner = make(own, **given)
-    if meta.get("normalisation") == "stream":
+    if "stream" in (meta.get("normalization"), meta.get("normalisation")):  # the latter in files of a18f45f
         learner = standardized(learner)
     learner.load(arrays)
     return learner

@@ -326,12 +326,12 @@ class RankingSums(NamedTuple):
 
     @classmethod
     def from_sums(
-        cls, sums: PolicySums, units: UnitSums, rewards: tuple[float, float], most: float, clip: float, modelled: bool
+        cls, sums: PolicySums, units: UnitSums, rewards: tuple[float, float], most: float, clip: float, modeled: bool
     ) -> RankingSums:
         """Make them from sums over a log; `rewards` are the lowest and highest ones."""
         own, there = units.units(GROUPS)
         lists = units.lists[there].astype(np.float64)
-        new, missed = (one.values()[there] if modelled else None for one in (sums.new, sums.missed))
+        new, missed = (one.values()[there] if modeled else None for one in (sums.new, sums.missed))
         bounds = min(rewards[0], 0.0), max(rewards[1], most)
         totals = sums.weight.values()[there], sums.reward.values()[there], float(sums.square.values()[0])
         clipped = sums.unclipped > clip
@@ -401,7 +401,7 @@ def by_ranking_sums(sums: RankingSums, clip: float = np.inf) -> dict[str, Statis
     if sums.by_user:
         effective = min(effective, _effective(np.ones(G), sums.weight) * units.number / G)
     astray = abs(float(weight[0] / N) - 1.0)
-    normalised = float(reward[0] / weight[0]) if weight[0] > 0 else 0.0
+    normalized = float(reward[0] / weight[0]) if weight[0] > 0 else 0.0
 
     def mean(total: Floats, weighed: float, warning: str) -> Statistic:
         left = _without(total[:, None])[:, 0] / lists
@@ -415,7 +415,7 @@ def by_ranking_sums(sums: RankingSums, clip: float = np.inf) -> dict[str, Statis
         lacking = f"the log lacks rankings that it would show (weights average {average:.2f}, not 1)"
     if sums.clipped:
         lacking = "weights were clipped: the interval does not include that bias"
-    found["ips"] = mean(sums.reward, normalised, lacking)
+    found["ips"] = mean(sums.reward, normalized, lacking)
     ratio = np.divide(reward, weight, out=np.full(G + 1, np.nan), where=weight > 0)
     found["snips"] = found["ips"]._replace(value=float(ratio[0]), left_out=ratio[1:], off=0.0)
     if sums.new is not None and sums.missed is not None:

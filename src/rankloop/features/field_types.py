@@ -51,7 +51,7 @@ def infer_type(value: Any) -> FieldType | None:
 def clean(name: str, field: FieldType, value: Any) -> Any:
     """Return a value as columns store it: a float, a string or a list without duplicates.
 
-    >>> clean("colours", FieldType("strings"), ["red", "red", "blue"])
+    >>> clean("colors", FieldType("strings"), ["red", "red", "blue"])
     ['red', 'blue']
     >>> clean("price", FieldType("number"), "12 EUR")
     Traceback (most recent call last):

@@ -38,7 +38,7 @@ def elasticsearch(model: LinearModel, engine: str = "elasticsearch") -> Exported
     model = in_engine(model, engine)
     weights = {name: single(weight) for name, weight in zip(model.features, model.weights.tolist(), strict=True)}
     linear: dict[str, object] = {"type": "model/linear"}
-    if model.normalisation == "stream":
+    if model.normalization == "stream":
         linear["feature_normalizers"] = {
             name: {"standard": {"mean": single(middle), "standard_deviation": single(spread)}}
             for name, middle, spread in zip(model.features, model.middle.tolist(), model.spread.tolist(), strict=True)

@@ -10,7 +10,7 @@ from rankloop.core.errors import InvalidParameter
 from rankloop.core.learner import Learner
 from rankloop.core.scaling import StandardizedLearner
 from rankloop.integrations.elasticsearch import elasticsearch
-from rankloop.integrations.linear_model import Exported, LinearModel, Normalisation, linear_model
+from rankloop.integrations.linear_model import Exported, LinearModel, Normalization, linear_model
 from rankloop.integrations.onnx import onnx_graph
 from rankloop.integrations.solr import solr
 
@@ -30,14 +30,14 @@ def to_json(model: LinearModel) -> Exported:
     features = []
     for j, name in enumerate(model.features):
         entry: dict[str, Any] = {"name": name, "weight": float(model.weights[j])}
-        if model.normalisation == "stream":
+        if model.normalization == "stream":
             entry |= {"middle": float(model.middle[j]), "spread": float(model.spread[j])}
         features.append(entry)
     made = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "name": model.name,
-        "normalisation": model.normalisation,
+        "normalization": model.normalization,
         "features": features,
         "base_order": model.base,
         "notes": model.notes,
@@ -59,7 +59,7 @@ def export(
     to: Engine,
     *,
     name: str,
-    normalisation: Literal["query-minmax", "none"] = "query-minmax",
+    normalization: Literal["query-minmax", "none"] = "query-minmax",
 ) -> Exported:
     """Export a learner's model.
 
@@ -73,7 +73,7 @@ def export(
         "elasticsearch", "opensearch", "solr", "onnx" or "json".
     name
         Name of the model. Engines do not allow changes: include a version.
-    normalisation
+    normalization
         How you normalize features before the learner sees them; ignored for standardized learners.
 
     Examples
@@ -92,7 +92,7 @@ def export(
         raise InvalidParameter(f"to is {to!r}; it must be one of {', '.join(ENGINES)}")
     if len(set(features)) < len(features):
         raise InvalidParameter(f"a name occurs twice in {', '.join(features)}; give each once")
-    how: Normalisation = "stream" if isinstance(learner, StandardizedLearner) else normalisation
+    how: Normalization = "stream" if isinstance(learner, StandardizedLearner) else normalization
     if to == "onnx":
         return onnx_graph(learner, features, how, name)
     model = linear_model(learner, features, how, name)

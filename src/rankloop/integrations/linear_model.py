@@ -14,7 +14,7 @@ from rankloop.core.learner import Learner, params
 from rankloop.core.scaling import StandardizedLearner, unwrapped
 from rankloop.core.types import Array
 
-Normalisation = Literal["query-minmax", "stream", "none"]
+Normalization = Literal["query-minmax", "stream", "none"]
 
 
 class Exported(NamedTuple):
@@ -32,14 +32,14 @@ class LinearModel(NamedTuple):
     name: str
     features: list[str]
     weights: Array  # (d,)
-    normalisation: Normalisation
+    normalization: Normalization
     middle: Array  # (d,) of "stream": subtracted from features
     spread: Array  # (d,) divisor; 0: the feature does not count
     base: float | None  # weight of -log(1 + position in the baseline ranking); None: not used
     notes: list[str]
 
 
-def linear_model(learner: Learner, names: Sequence[str], normalisation: Normalisation, name: str) -> LinearModel:
+def linear_model(learner: Learner, names: Sequence[str], normalization: Normalization, name: str) -> LinearModel:
     """Return the linear model of a learner that scores by a weighted sum.
 
     >>> from rankloop import make
@@ -65,7 +65,7 @@ def linear_model(learner: Learner, names: Sequence[str], normalisation: Normalis
         notes.append(f"features that never varied within a list have weight 0: {', '.join(still)}")
     notes += young_note(learner)
     own = np.where(spread > 0.0, weights[: len(names)], 0.0)
-    return LinearModel(name, list(names), own, normalisation, middle, spread, base, notes)
+    return LinearModel(name, list(names), own, normalization, middle, spread, base, notes)
 
 
 def weights_of(inner: Learner, names: Sequence[str]) -> Array:
@@ -111,11 +111,11 @@ def young_note(learner: Learner) -> list[str]:
 
 def in_engine(model: LinearModel, engine: str) -> LinearModel:
     """Return the model as a search engine can apply it, or raise an error with the remedy."""
-    if model.normalisation == "query-minmax":
+    if model.normalization == "query-minmax":
         raise InvalidParameter(
             f"the features of {model.name} are scaled within each request (query-minmax), and {engine} scores one "
-            'document at a time; export a ranker whose spec has "normalisation": "stream", which is the default, or a '
-            "file of `rankloop warm-start --normalisation stream`; --to onnx and --to json take this one"
+            'document at a time; export a ranker whose spec has "normalization": "stream", which is the default, or a '
+            "file of `rankloop warm-start --normalization stream`; --to onnx and --to json take this one"
         )
     notes = list(model.notes)
     if model.base is not None:

@@ -15,27 +15,27 @@ from rankloop.core.errors import InvalidParameter, MissingExtra
 from rankloop.core.learner import Learner
 from rankloop.core.scaling import unwrapped
 from rankloop.core.types import Array
-from rankloop.integrations.linear_model import Exported, Normalisation, linear_model, sizes_of, young_note
+from rankloop.integrations.linear_model import Exported, Normalization, linear_model, sizes_of, young_note
 from rankloop.learners.composed import NetworkLearner
 from rankloop.learners.neural.olranknet import OLRankNet
 
 OPSET, IR = 17, 8  # ONNX 1.12
 
 
-def onnx_graph(learner: Learner, names: Sequence[str], normalisation: Normalisation, name: str) -> Exported:
+def onnx_graph(learner: Learner, names: Sequence[str], normalization: Normalization, name: str) -> Exported:
     """Export a linear model or a network of `rankloop.learners.neural`."""
     graph, inner = _Graph(len(names)), unwrapped(learner)
-    graph.scale(normalisation, *sizes_of(learner, len(names)))
+    graph.scale(normalization, *sizes_of(learner, len(names)))
     notes = ["numbers are float64; give one list at a time"]
     if isinstance(inner, NetworkLearner | OLRankNet):
         notes += [*_network(graph, inner, len(names)), *young_note(learner)]
     else:
-        found = linear_model(learner, names, normalisation, name)
+        found = linear_model(learner, names, normalization, name)
         graph.line(found.weights, found.base)
         notes += found.notes
         if found.base is not None:
             notes.append("documents must be in the order of the baseline ranking")
-    return Exported(name, graph.bytes(name, names, normalisation, notes), "application/octet-stream", notes)
+    return Exported(name, graph.bytes(name, names, normalization, notes), "application/octet-stream", notes)
 
 
 def _network(graph: _Graph, inner: NetworkLearner[Any] | OLRankNet, width: int) -> list[str]:
@@ -77,13 +77,13 @@ class _Graph:
         self._width, self._nodes, self._constants = width, list[Any](), list[Any]()
         self.rows, self.terms = "features", list[str]()
 
-    def scale(self, normalisation: Normalisation, middle: Array, spread: Array) -> None:
+    def scale(self, normalization: Normalization, middle: Array, spread: Array) -> None:
         """Normalize the features."""
-        if normalisation == "stream":
+        if normalization == "stream":
             rows = self._add("Sub", self.rows, self._constant(middle))
             rows = self._add("Div", rows, self._constant(np.where(spread > 0.0, spread, 1.0)))
             self.rows = self._add("Mul", rows, self._constant((spread > 0.0).astype(np.float64)))
-        elif normalisation == "query-minmax":
+        elif normalization == "query-minmax":
             low = self._add("ReduceMin", self.rows, axes=[0], keepdims=1)
             high = self._add("ReduceMax", self.rows, axes=[0], keepdims=1)
             span = self._add("Sub", high, low)
@@ -115,7 +115,7 @@ class _Graph:
             rows = self._add("Relu", self._add("MatMul", rows, self._constant(np.ascontiguousarray(layer.T))))
         self.terms.append(self._add("MatMul", rows, self._constant(share * np.sqrt(width) * last)))
 
-    def bytes(self, name: str, names: Sequence[str], normalisation: str, notes: Sequence[str]) -> bytes:
+    def bytes(self, name: str, names: Sequence[str], normalization: str, notes: Sequence[str]) -> bytes:
         """Return the file of the model."""
         helper, proto = self._onnx.helper, self._onnx.TensorProto
         self._nodes.append(helper.make_node("Sum", self.terms, ["scores"]))
@@ -129,7 +129,7 @@ class _Graph:
         opsets = [helper.make_opsetid("", OPSET)]
         model = helper.make_model(graph, producer_name="rankloop", opset_imports=opsets, ir_version=IR)
         model.doc_string = "; ".join(notes)
-        about = {"name": name, "features": json.dumps(list(names)), "normalisation": normalisation}
+        about = {"name": name, "features": json.dumps(list(names)), "normalization": normalization}
         helper.set_model_props(model, about)
         self._onnx.checker.check_model(model)
         data: bytes = model.SerializeToString(deterministic=True)

@@ -275,7 +275,7 @@ def imported(settings: Any, width: int = WIDTH) -> tuple[dict[str, Any], list[Ro
         "learner": "squarecb",
         "parameters": parameters,
         "width": width,
-        "normalisation": "none",
+        "normalization": "none",
         "k": 1,
         "exposure": exposure,
         "guardrail": None,

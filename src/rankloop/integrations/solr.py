@@ -25,7 +25,7 @@ def solr(model: LinearModel, store: str = STORE) -> Exported:
     features = []
     for name, middle, spread in zip(model.features, model.middle.tolist(), model.spread.tolist(), strict=True):
         entry: dict[str, Any] = {"name": name}
-        if model.normalisation == "stream" and single(spread) > 0.0:
+        if model.normalization == "stream" and single(spread) > 0.0:
             entry["norm"] = {
                 "class": "org.apache.solr.ltr.norm.StandardNormalizer",
                 "params": {"avg": str(single(middle)), "std": str(single(spread))},  # Solr requires strings

@@ -1,7 +1,7 @@
-"""BubbleRank on one query: which neighbours are tried the other way round, what clicks say of them, better base lists.
+"""BubbleRank on one query: which neighbors are tried the other way round, what clicks say of them, better base lists.
 
 Items are numbers. `s` and `n` hold one entry a pair of items i < j, at j (j - 1) / 2 + i: how many more clicks i got
-than j, and how often exactly one of them was clicked, when the two were randomised. An item that is not known yet is
+than j, and how often exactly one of them was clicked, when the two were randomized. An item that is not known yet is
 -1. `bar` is 4 log(1/δ): a pair is decided when s > 2 √(n log(1/δ)).
 """
 
@@ -14,7 +14,7 @@ from rankloop.kernels.bandits import HARMFUL, cascade_clicks, charge, misordered
 from rankloop.kernels.click_models import CASCADE, POSITION, ClickParameters, browse, cascade, expected_clicks, react
 from rankloop.kernels.elementary import exp, log, log1p
 
-KEPT, SWAPPED = 1, 2  # what the coin of a randomised pair said
+KEPT, SWAPPED = 1, 2  # what the coin of a randomized pair said
 LOG_2 = 0.6931471805599453
 
 
@@ -67,7 +67,7 @@ def tosses(m: int, k: int) -> int:
 
 
 @jit
-def randomise(base: Array, k: int, s: Array, n: Array, bar: float, coins: Array, flags: Array) -> tuple[int, int]:
+def randomize(base: Array, k: int, s: Array, n: Array, bar: float, coins: Array, flags: Array) -> tuple[int, int]:
     """Write into `flags` (k,) what becomes of the items at p and p + 1 of a base list (m,): 0, KEPT or SWAPPED. The
     parity is returned, and the place in `base` of the item that makes a pair with the last one shown, -1: none does.
 
@@ -89,7 +89,7 @@ def randomise(base: Array, k: int, s: Array, n: Array, bar: float, coins: Array,
 
 @jit
 def log_chance(base: Array, listed: Array, order: Array, s: Array, n: Array, bar: float) -> float:
-    """log P that `randomise` shows the candidates `order` (k,), -inf: never. `listed` (c,) are the candidates of the
+    """log P that `randomize` shows the candidates `order` (k,), -inf: never. `listed` (c,) are the candidates of the
     base list, `base` the numbers of the first of them. Both parities may give the same list: their chances are added.
     """
     place = np.empty(listed.size, np.int64)
@@ -130,7 +130,7 @@ def _log_chance_of(base: Array, seats: Array, s: Array, n: Array, bar: float, pa
 
 @jit
 def exchange(listed: Array, flags: Array, parity: int, shown: Array) -> None:
-    """Write the first of a list into `shown` with its SWAPPED neighbours exchanged; done twice it is undone.
+    """Write the first of a list into `shown` with its SWAPPED neighbors exchanged; done twice it is undone.
     Of a list with an item more than there are positions, that is the last."""
     k = shown.size
     for p in range(k):
@@ -144,7 +144,7 @@ def exchange(listed: Array, flags: Array, parity: int, shown: Array) -> None:
 
 @jit
 def count(listed: Array, flags: Array, parity: int, clicks: Array, s: Array, n: Array) -> None:
-    """Take in the clicks (k,) on a list that was shown instead of `listed` (k or k + 1,): randomised pairs of which
+    """Take in the clicks (k,) on a list that was shown instead of `listed` (k or k + 1,): randomized pairs of which
     exactly one was clicked count. The item without a position is not clicked: the other one was, so it was looked at.
     """
     k = clicks.size
@@ -300,7 +300,7 @@ def simulate(
     wrong = misordered_above(attraction, base, k)
     for step in range(coins.shape[0]):
         bar = bar_of(fixed, growth, rounds + 1)
-        parity, outside = randomise(base, k, s, n, bar, coins[step], flags)
+        parity, outside = randomize(base, k, s, n, bar, coins[step], flags)
         if k < m:
             for p in range(k):
                 listed[p] = base[p]

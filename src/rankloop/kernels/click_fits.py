@@ -1,4 +1,4 @@
-"""Click models over whole logs: scores, simulated pages, and the expected counts of expectation maximisation.
+"""Click models over whole logs: scores, simulated pages, and the expected counts of expectation maximization.
 
 A log is `shown` (s, K), the number of the query-document pair at each rank, of which the first lengths[i] (s,) count in
 page i, and `clicks` (s, K). Sums go page by page and rank by rank, so a fit repeats bit for bit.

@@ -127,7 +127,7 @@ def projected(direction: Array, rows: Array) -> Array:
         along = dot(axes[b], direction)
         for j in range(direction.size):
             found[0, j] += along * axes[b, j]
-    kept: Array = _renormalised(found, direction)[0]
+    kept: Array = _renormalized(found, direction)[0]
     return kept
 
 
@@ -139,12 +139,12 @@ def null_directions(directions: Array, bad: Array) -> Array:
     for i in range(found.shape[0]):
         for _ in range(2):
             _remove(found[i], axes)
-        found[i] = _renormalised(found[i : i + 1], directions[i])[0]
+        found[i] = _renormalized(found[i : i + 1], directions[i])[0]
     return found
 
 
 @jit
-def _renormalised(vector: Array, original: Array) -> Array:
+def _renormalized(vector: Array, original: Array) -> Array:
     """(1, d) `vector` at length 1; zeros if it is nothing but the rounding of `original`."""
     if dot(vector[0], vector[0]) <= TINY * dot(original, original):
         return np.zeros(vector.shape)

@@ -89,7 +89,7 @@ def two_team_draft(first: Array, second: Array, coins: Array, n: int, displaceme
     """(k,) a list mixed of the heads of two rankings, and (k,) who put each document there: 1, -1, or 0 for neither.
 
     Where both want the same document next, it counts for neither. Else each shows the one it wants, in the order of a
-    coin. What is shown after such a round does not depend on its coin: coins swap neighbours and nothing else, so
+    coin. What is shown after such a round does not depend on its coin: coins swap neighbors and nothing else, so
     clicks that do not look at documents favour no side. `first` and `second` hold k positions or more of a list of n.
 
     No document stands more than `displacement` below its position if none does in either ranking: one that a round

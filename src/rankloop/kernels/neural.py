@@ -2,7 +2,7 @@
 
 f(x) = √m Σ_j w_j φ(V_j · [x; x]/√2) with φ = max(·, 0). Both copies of the doubled input carry the same gradient, so
 the two halves of V_j always move together and their mean W_j says it all: f(x) = √m Σ_j w_j φ(√2 W_j · x). A gradient
-"in W" below is that of one of the two copies, √m w_j 1[active] x/√2: what an optimiser on the doubled network sees.
+"in W" below is that of one of the two copies, √m w_j 1[active] x/√2: what an optimizer on the doubled network sees.
 
 Rows and weights come in float32, which halves the time of matrix products; sums that decide something are float64.
 Products are loops and not BLAS, whose sums hang on the processor and on its number of threads: here every sum has one

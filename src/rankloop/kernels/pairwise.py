@@ -341,7 +341,7 @@ def hessian_inverse(rows: Array, curvature: Array, ridge: float) -> Array:
 
 @jit
 def refit(theta: Array, inverse: Array, rows: Array, weights: Array, ridge: float, tolerance: float) -> int:
-    """Minimise Σ ρ log(1 + exp(-xᵀθ)) + ridge/2 ‖θ‖² from the θ given, in place; returns the steps it took.
+    """Minimize Σ ρ log(1 + exp(-xᵀθ)) + ridge/2 ‖θ‖² from the θ given, in place; returns the steps it took.
 
     Newton with a Hessian inverse that is kept from event to event (the caller adds the new rows by rank-one updates):
     it is a little stale, so each step is checked, and it is made anew when steps stop halving the gradient. Done when

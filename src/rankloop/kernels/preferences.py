@@ -41,7 +41,7 @@ def click_pairs(clicks: Array, examine_next: bool, seen: int, rule: int, keys: A
     """(m, 2) positions (better, worse) among the examined ones: clicked and not, or of two clicked ones that with the
     higher value.
 
-    ADJACENT: the disjoint neighbours (0, 1), (2, 3), …; MATCHED: the best with the worst, the next with the next, each
+    ADJACENT: the disjoint neighbors (0, 1), (2, 3), …; MATCHED: the best with the worst, the next with the next, each
     used at most once, and equal ones in the order of the random `keys` (k,); ALL: every two.
     """
     examined = examined_count(clicks, examine_next, seen)

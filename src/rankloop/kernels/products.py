@@ -67,7 +67,7 @@ def row_dots(left: Array, right: Array) -> Array:
 def product(left: Array, right: Array) -> Array:
     """(n, m) left (n, d) times right (d, m), both C-contiguous and of one type, which the sums have too.
 
-    Whole rows of `right` are added up, so neighbouring columns share an instruction; for two rows of `left` and four
+    Whole rows of `right` are added up, so neighboring columns share an instruction; for two rows of `left` and four
     of `right` at a time, so what was fetched is used.
     """
     n, d = left.shape

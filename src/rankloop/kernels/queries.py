@@ -91,7 +91,7 @@ def revisit(
 def touch(older: Array, newer: Array, ends: Array, slot: int) -> None:
     """Make `slot` the newest of the chain, in place; `ends` are its oldest and its newest. A new slot is no part yet.
 
-    `older` and `newer` hold each slot's neighbours, -1 beyond the ends and for a slot that is no part of the chain.
+    `older` and `newer` hold each slot's neighbors, -1 beyond the ends and for a slot that is no part of the chain.
     """
     if ends[1] == slot:
         return

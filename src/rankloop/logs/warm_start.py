@@ -100,7 +100,7 @@ def warm_start_file(
     inner = unwrapped(learner)
     about = {"learner": registry.name_of(inner), "params": params(inner), "seed": seed, "scale": features.scale}
     if inner is not learner:
-        about["normalisation"] = "stream"
+        about["normalization"] = "stream"
     before = _load_checkpoint(part, about, learner, features) if part.exists() else None
     done, key, report = (0, "", WarmStartReport()) if before is None else before
     earlier, count = report.lists, 0

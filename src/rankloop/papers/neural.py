@@ -174,7 +174,7 @@ PAPER = Paper(
     (
         "Smaller than the paper, so that all of it runs within an hour of a core: 1,000 rounds where the paper has "
         "5,000, lists of 30 documents where MSLR's have 120, 100 features where Yahoo's set has 700.",
-        "The paper minimises the loss over all pairs again after every round. In the main part networks go on from "
+        "The paper minimizes the loss over all pairs again after every round. In the main part networks go on from "
         "where they are, a few steps of Adam a round on lists drawn from the last 5,000, so that a round costs the "
         "same at the end as at the start; PairRank there is rankloop's, which weighs pairs by the propensities of its "
         "lists: a stronger rival than the paper's. The part called published has the paper's refits, on short lists "

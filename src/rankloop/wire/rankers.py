@@ -12,7 +12,7 @@ from rankloop.wire.calls import EventCounts
 from rankloop.wire.experiments import Evidence
 
 CLICK_VALUE = 0.3  # of a click where a reward is declared, unless the spec says otherwise
-Normalisation = Literal["query-minmax", "stream", "none"]
+Normalization = Literal["query-minmax", "stream", "none"]
 
 
 class Guardrail(Struct, forbid_unknown_fields=True, frozen=True):
@@ -78,11 +78,11 @@ class Spec(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
             ge=0,
             le=2**31 - 1,
             description="columns of hashed features, say 100000, in place of `features`: candidates send whatever they "
-            "have by name, or sparse rows; for learners with confidence=diagonal and squarecb, with normalisation none",
+            "have by name, or sparse rows; for learners with confidence=diagonal and squarecb, with normalization none",
         ),
     ] = 0
-    normalisation: Annotated[
-        Normalisation,
+    normalization: Annotated[
+        Normalization,
         Meta(
             description="stream standardizes each feature by the mean and spread learned so far, which a search engine "
             "can apply, too; query-minmax scales it to [0, 1] within a request; none leaves it as it is"

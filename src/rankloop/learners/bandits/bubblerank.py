@@ -97,12 +97,12 @@ class BubbleRank(PerQuery):
         self.queries_ = QueryTable(columns, self.max_queries, self.max_items)
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
-        """The base list, with some neighbours exchanged."""
+        """The base list, with some neighbors exchanged."""
         k, rng = resolve_k(candidates, k), as_rng(rng)
         base = self._base(candidates, k)
         flags = np.zeros(k, np.int64)
         coins = rng.random(kernels.tosses(base.numbers.size, k))
-        parity, outside = kernels.randomise(base.numbers, k, base.leads, base.duels, base.bar, coins, flags)
+        parity, outside = kernels.randomize(base.numbers, k, base.leads, base.duels, base.bar, coins, flags)
         listed, memo = base.listed[:k], {"pairs": flags, "parity": np.array([parity])}
         if outside >= 0:
             known = np.flatnonzero(base.numbers[k:outside] >= 0)
@@ -145,7 +145,7 @@ class BubbleRank(PerQuery):
         return kernels.base_list(self.queries_.values(slot)[0], numbers)[: resolve_k(candidates, k)]
 
     def explain(self, impression: Impression) -> Explanation:
-        """Which neighbours it was the turn of, and which of these were left to a coin; of an adopted list, none."""
+        """Which neighbors it was the turn of, and which of these were left to a coin; of an adopted list, none."""
         k, parity = impression.k, int(memo_integers(impression, "parity", 1)[0])
         if parity < 0:
             shown = Candidates(impression.query, impression.items)
@@ -156,7 +156,7 @@ class BubbleRank(PerQuery):
         return Explanation(best, np.stack([upper, upper + 1], axis=1), (k - parity) // 2)
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:
-        """Compare the items of each randomised pair; exchange neighbours of the base list where that is due."""
+        """Compare the items of each randomized pair; exchange neighbors of the base list where that is due."""
         clicks = bernoulli_clicks(checked_values(self, impression, feedback), rng)
         parity, flags = memo_integers(impression, "parity", 1).item(), memo_integers(impression, "pairs", impression.k)
         outside = memo_integers(impression, "outside", 2) if flags[-1] > 0 else np.zeros(0, np.int64)

@@ -78,7 +78,7 @@ class Network(Protocol):
     """A function of weights and rows; holds nothing that is learned."""
 
     size: int  # of the flat array that holds its weights
-    parameters: int  # p, that an optimiser moves: the two copies in a doubled network count as two
+    parameters: int  # p, that an optimizer moves: the two copies in a doubled network count as two
 
     def start(self) -> Array:
         """(p,) the weights to begin with, float64."""

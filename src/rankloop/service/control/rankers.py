@@ -471,8 +471,8 @@ def describe_change(before: Spec, after: Spec, made: RecordedChange, learner: Le
     rule: str | None = "everything: this learner does not use features"
     if plain.contextual:
         rule = plain.carries if isinstance(plain, Remaps) else None
-        if made.before["normalisation"] != made.after["normalisation"]:
-            rule = f"{rule}; {spec_changes.scaling_rule(made.before['normalisation'], made.after['normalisation'])}"
+        if made.before["normalization"] != made.after["normalization"]:
+            rule = f"{rule}; {spec_changes.scaling_rule(made.before['normalization'], made.after['normalization'])}"
     return SpecChange(
         changed_fields(before, after),
         carried=[name for name in new if name in carried],

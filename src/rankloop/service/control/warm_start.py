@@ -103,7 +103,7 @@ def target(engine: Engine, name: str) -> LiveRanker:
 
 
 def adopted(engine: Engine, live: LiveRanker, key: str, one: LoggedImpression) -> AdoptedImpression:
-    """A logged list as the ranker's learner takes it: features by the ranker's names, normalised as its own are."""
+    """A logged list as the ranker's learner takes it: features by the ranker's names, normalized as its own are."""
     if len(one.items) > engine.settings.max_candidates:
         limit = engine.settings.max_candidates
         raise InvalidInput(f"{len(one.items)} items; the limit max_candidates is {limit}")

@@ -534,7 +534,7 @@ def plan_comparison(
         raise InvalidParameter(
             f"ranker {name!r} takes {kind}; estimates are of clicks, so there is nothing to try here"
         )
-    seed, raw = row.spec.seed if seed is None else seed, row.spec.normalisation == "stream"
+    seed, raw = row.spec.seed if seed is None else seed, row.spec.normalization == "stream"
     end = past.look(name, lambda view: view.head())
     end = end if at is None else min(at, end)
     scale = past.look(name, lambda view: view.reward_scale()) if by_reward else None

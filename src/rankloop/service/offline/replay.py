@@ -282,7 +282,7 @@ def export_ranker(database: Database, row: rankers.Ranker, to: Engine, version: 
     found, changes = database.read(lambda c: (_state(c, row, version), lineage.spec_changes(c, row.name)))
     spec = served_spec(row.spec, found)
     learner = models.load_learner(spec, found.state, f"{found.name} of ranker {row.name!r}", changes)
-    normalisation: Literal["query-minmax", "none"] = "none" if spec.normalisation == "none" else "query-minmax"
+    normalization: Literal["query-minmax", "none"] = "none" if spec.normalization == "none" else "query-minmax"
     if is_sparse(spec) and (spec.width or to != "json"):
         rather = "which have no names" if spec.width else "more than an engine takes; export it to json"
         raise InvalidParameter(
@@ -292,7 +292,7 @@ def export_ranker(database: Database, row: rankers.Ranker, to: Engine, version: 
     names = list(column_names(spec))
     computed = [one.name for one in declarations(spec) if not isinstance(one, Sent)]
     name = f"{row.name}-{found.name}"
-    made = export(learner, names, to, name=name, normalisation=normalisation)
+    made = export(learner, names, to, name=name, normalization=normalization)
     if computed:
         made.notes.append(f"computed here from the catalog and the request, there by you: {listed(computed, 12)}")
     return made

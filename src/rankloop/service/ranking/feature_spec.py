@@ -71,16 +71,16 @@ def unhashed_columns(spec: Spec) -> int:
 
 def check_features(spec: Spec) -> None:
     """Raise InvalidParameter for features or defaults that contradict each other or the rest of the spec."""
-    if spec.width and (spec.features or spec.defaults or spec.normalisation != "none"):
+    if spec.width and (spec.features or spec.defaults or spec.normalization != "none"):
         raise InvalidParameter(
             f"width is {spec.width}, so candidates send features by any name; leave out features and defaults, and "
-            "set normalisation to none"
+            "set normalization to none"
         )
     declared = declarations(spec)
-    if are_wide(declared) and spec.normalisation != "none":
+    if are_wide(declared) and spec.normalization != "none":
         raise InvalidParameter(
-            f"the features have {width_of(spec):,} columns, so rows hold only what is not 0, and normalisation is "
-            f"{spec.normalisation!r}, which would change zeros; set it to none and send numbers about as large as the "
+            f"the features have {width_of(spec):,} columns, so rows hold only what is not 0, and normalization is "
+            f"{spec.normalization!r}, which would change zeros; set it to none and send numbers about as large as the "
             f"flags (`log`, rates), or hash into {MOST_DENSE:,} columns in all"
         )
     _check_names(declared)

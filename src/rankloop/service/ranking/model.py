@@ -215,7 +215,7 @@ def weights_of(learner: Learner) -> Any:
 def make_learner(spec: Spec) -> Learner:
     """A fresh learner of a spec; errors name what is wrong with it."""
     learner = plain_learner(spec)
-    return standardized(learner) if spec.normalisation == "stream" and learner.contextual else learner
+    return standardized(learner) if spec.normalization == "stream" and learner.contextual else learner
 
 
 def plain_learner(spec: Spec) -> Learner:
@@ -256,7 +256,7 @@ def fresh_state(spec: Spec) -> bytes:
 
 def fixed_part(spec: Spec) -> dict[str, Any]:
     """The fields of a spec that a learned state depends on."""
-    names = ("learner", "parameters", "features", "normalisation", "seed")
+    names = ("learner", "parameters", "features", "normalization", "seed")
     wide = ("width",) if spec.width else ()  # states of rankers without a width do not have the field
     return {name: getattr(spec, name) for name in (*names, *wide)}
 
@@ -287,7 +287,7 @@ def unchecked_learner(fixed: Mapping[str, Any]) -> Learner:
     """A fresh learner of the fixed part of a spec, which was checked when the spec was stored."""
     registry.require_allowed(fixed["learner"])
     learner = registry.make(fixed["learner"], **fixed["parameters"])
-    return standardized(learner) if fixed["normalisation"] == "stream" and learner.contextual else learner
+    return standardized(learner) if fixed["normalization"] == "stream" and learner.contextual else learner
 
 
 def carried_bytes(spec: Spec, state: bytes, name: str, changes: Sequence[RecordedChange]) -> bytes:

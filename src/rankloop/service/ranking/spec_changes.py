@@ -74,8 +74,8 @@ def carried_state(
         )
     columns = columns_between(before, after, renames_since(before, changes))
     scaler = old.scaler if isinstance(old, StandardizedLearner) else StreamScaler()
-    inner.remap(_on_scale(columns, before["normalisation"], after["normalisation"], scaler))
-    if after["normalisation"] != "stream":
+    inner.remap(_on_scale(columns, before["normalization"], after["normalization"], scaler))
+    if after["normalization"] != "stream":
         return inner.state()
     made = standardized(clone(inner))
     made.inner, made.scaler = inner, scaler.remapped(columns)
@@ -85,7 +85,7 @@ def carried_state(
 
 def carried_features(before: Fixed, after: Fixed, renamed: Mapping[str, str]) -> list[str]:
     """The features of `after` of which something carries over."""
-    if not _scales_carry(before["normalisation"], after["normalisation"]):
+    if not _scales_carry(before["normalization"], after["normalization"]):
         return []
     known = columns_between(before, after, [renamed]).source >= 0
     owners = [_name(one) for one in after["features"] for _ in _columns(one, "")]
@@ -131,7 +131,7 @@ class CarriedImpressions:
         if differs := differences(before, after):
             raise InvalidParameter(f"the impression was shown with another spec (other {differs})")
         self._columns = columns_between(before, after, [one.renamed for one in changes])
-        self._scaling = before["normalisation"], after["normalisation"]
+        self._scaling = before["normalization"], after["normalization"]
         self._learner: Any = unwrapped(learner)
 
     def carried(self, impression: Impression) -> Impression:

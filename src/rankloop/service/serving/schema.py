@@ -59,7 +59,7 @@ class Schema:
     """The features of a ranker: their names and order, defaults, normalization, and how declared ones are computed from
     the catalog and the request.
 
-    >>> schema = Schema(Spec(features=["bm25", "price"], normalisation="none", defaults={"price": 5.0}))
+    >>> schema = Schema(Spec(features=["bm25", "price"], normalization="none", defaults={"price": 5.0}))
     >>> schema.parse(b'{"candidates": [{"id": "a", "features": {"price": 2, "bm25": 7.5}}]}').rows
     array([[7.5, 2. ]])
     >>> schema.parse(b'{"ids": ["a", "b"], "features": [[7.5, 2], [3, null]]}').rows
@@ -81,7 +81,7 @@ class Schema:
     ) -> None:
         declared = declarations(spec)
         self.sent = [one.name for one in declared if isinstance(one, Sent)]  # what requests bring
-        self.normalisation = spec.normalisation
+        self.normalization = spec.normalization
         self._clock = clock
         self._refuse = spec.unknown == "refuse"
         self._fill = np.array([spec.defaults.get(name, math.nan) for name in self.sent])
@@ -210,7 +210,7 @@ class Schema:
         return found
 
     def _made(self, call: RankCall, rows: Rows) -> Candidates:
-        if rows is not None and self.normalisation == "query-minmax":
+        if rows is not None and self.normalization == "query-minmax":
             rows = rows.copy()  # a rival of other rows may ask for them, too
             minmax_queries(rows, np.array([0, len(rows)]))
         return Candidates.without_copy(call.query, call.ids, rows)

@@ -15,7 +15,7 @@ from rankloop.wire.rankers import Spec
 # What a ranker leaves beside its log, in (table, key) pairs. States may be large: one per transaction.
 _SMALL = (("metric_history", "start"), ("experiments", "id"), ("rejected_events", "event_id"), ("event_counts", "day"))
 _LARGE = (("versions", "version"), ("origins", "generation"), ("snapshots", "seq"), ("snapshot_chunks", "chunk"))
-_RENAMED = {"catalogue": "catalog"}  # fields of specs that commit a18f45f stored
+_RENAMED = {"catalogue": "catalog", "normalisation": "normalization"}  # fields of specs that commit a18f45f stored
 _RANKER = "SELECT name, spec, created, epoch, generation, revision, learning, serving FROM rankers"
 
 

@@ -50,7 +50,7 @@ function beginning(series) {
   return Math.max(series.since, Math.min(first, series.now - 90));
 }
 
-const colour = (name) => state.rankers.findIndex((one) => one.name === name) % COMPARED;
+const color = (name) => state.rankers.findIndex((one) => one.name === name) % COMPARED;
 
 // -- asking -------------------------------------------------------------------------------------------------------
 
@@ -231,8 +231,8 @@ function drawNav(chosen) {
     const series = state.series.get(one.name);
     const field = series?.points.some((point) => point.ndcg !== undefined) ? "ndcg" : "clicks";
     return h("li", {}, h("a", { href: `#/${encodeURIComponent(one.name)}`, "aria-current": one === chosen ? "page" : null },
-      h("span", { class: "who" }, h("i", { class: `swatch back-${colour(one.name)}` }), h("b", {}, one.name)),
-      series && sparkline(series.points, field, colour(one.name), beginning(series), series.now),
+      h("span", { class: "who" }, h("i", { class: `swatch back-${color(one.name)}` }), h("b", {}, one.name)),
+      series && sparkline(series.points, field, color(one.name), beginning(series), series.now),
       h("span", { class: "what" }, h("span", { class: `state ${kind}` }, word), h("span", { class: "more" }, ` · ${one.spec.learner} · ${one.spec.exposure}`)),
       h("span", { class: "doing" }, doing(one))));
   }))]);
@@ -298,7 +298,7 @@ function drawRanker(chosen) {
       const lines = compared().map((one) => {
         const found = state.series.get(one.name);
         const hidden = found && found.total[chart.field] !== undefined && figures(one, found)[chart.field] === undefined;
-        return { name: one.name, colour: colour(one.name), points: hidden ? [] : found?.points ?? [] };
+        return { name: one.name, color: color(one.name), points: hidden ? [] : found?.points ?? [] };
       });
       const value = chart.field === "unlearned_impressions" ? chosen.unlearned_impressions : known[chart.field];
       chart.update({ lines, selected: chosen.name, since, now, step: series.step, markers, value,
@@ -337,7 +337,7 @@ function storeWords(found) {
 function setTheme(dark) {
   document.documentElement.style.colorScheme = dark ? "dark" : "light";
   $$("theme").textContent = dark ? "Light" : "Dark";
-  $$("theme").setAttribute("aria-label", dark ? "Use light colours" : "Use dark colours");
+  $$("theme").setAttribute("aria-label", dark ? "Use light colors" : "Use dark colors");
 }
 
 const stored = localStorage.getItem("rankloop-theme");

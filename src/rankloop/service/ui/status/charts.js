@@ -69,7 +69,7 @@ class LineChart {
     if (this.data) this.draw();
   }
 
-  // data: { lines: [{ name, colour, points }], selected, since, now, step, markers: [{ at, text }], value, period }
+  // data: { lines: [{ name, color, points }], selected, since, now, step, markers: [{ at, text }], value, period }
   update(data) {
     this.data = data;
     for (const line of data.lines) {
@@ -135,7 +135,7 @@ class LineChart {
       const heights = ended.map((line) => y(line.known[line.known.length - 1][this.field]));
       apart(heights, 14, top, height - bottom).forEach((at, i) => {
         const strong = ended[i] === this.chosen ? "label strong" : "label";
-        parts.push(svg("text", { class: `${strong} ink-${ended[i].colour}`, x: width - right + 8, y: at + 4 }, short(ended[i].name)));
+        parts.push(svg("text", { class: `${strong} ink-${ended[i].color}`, x: width - right + 8, y: at + 4 }, short(ended[i].name)));
       });
     }
     this.cross = svg("g", { class: "cross" });
@@ -152,7 +152,7 @@ class LineChart {
       if (run && point.start - run[run.length - 1].start <= 3 * this.data.step) run.push(point);
       else runs.push([point]);
     }
-    const kind = `line-${line.colour} ${line === this.chosen ? "strong" : "faint"}`;
+    const kind = `line-${line.color} ${line === this.chosen ? "strong" : "faint"}`;
     const place = (point) => `${this.x(point.start + this.data.step / 2).toFixed(1)} ${this.y(point[this.field]).toFixed(1)}`;
     return runs.flatMap((run) => {
       if (run.length >= STROKE) return [svg("path", { class: kind, d: `M${run.map(place).join("L")}` })];
@@ -220,13 +220,13 @@ class LineChart {
     const here = lines.map((line) => [line, line.known.find((point) => point.start === near)]).filter(([, point]) => point);
     this.cross.replaceChildren(
       svg("line", { x1: x, x2: x, y1: 0, y2: (this.large ? 210 : 120) - 20 }),
-      ...here.map(([line, point]) => svg("circle", { class: `dot line-${line.colour}`, cx: x, cy: this.y(point[this.field]), r: 3.5 })));
+      ...here.map(([line, point]) => svg("circle", { class: `dot line-${line.color}`, cx: x, cy: this.y(point[this.field]), r: 3.5 })));
     here.sort((a, b) => b[1][this.field] - a[1][this.field]);
     const events = markers.filter((marker) => Math.abs(marker.at - near - step / 2) <= step);
     this.tip.replaceChildren(
       h("p", {}, (now - near > 86400 ? dayClock : clockSeconds).format(near * 1000)),
       ...here.map(([line, point]) => h("p", { class: line === this.chosen ? "strong" : null },
-        h("i", { class: `swatch back-${line.colour}` }), ` ${line.name} `, h("b", {}, this.format(point[this.field])))),
+        h("i", { class: `swatch back-${line.color}` }), ` ${line.name} `, h("b", {}, this.format(point[this.field])))),
       ...events.map((marker) => h("p", {}, marker.text)));
     this.tip.hidden = false;
     this.tip.style.left = `${Math.min(Math.max(x - this.tip.offsetWidth / 2, 0), this.width - this.tip.offsetWidth)}px`;
@@ -234,7 +234,7 @@ class LineChart {
 }
 
 // A small curve without axes, for the list of rankers; none if there are too few points for a curve.
-function sparkline(points, field, colour, since, now) {
+function sparkline(points, field, color, since, now) {
   const known = points.filter((point) => typeof point[field] === "number").slice(0, -1);
   if (known.length < STROKE) return null;
   const values = known.map((point) => point[field]);
@@ -242,5 +242,5 @@ function sparkline(points, field, colour, since, now) {
   const place = (point, i) => `${(((point.start - since) / (now - since)) * 84 + 2).toFixed(1)} `
     + `${(22 - ((values[i] - low) / (high - low || 1)) * 18).toFixed(1)}`;
   return svg("svg", { class: "spark", viewBox: "0 0 88 26", "aria-hidden": "true" },
-    svg("path", { class: `line-${colour} strong`, d: `M${known.map(place).join("L")}` }));
+    svg("path", { class: `line-${color} strong`, d: `M${known.map(place).join("L")}` }));
 }
