@@ -234,7 +234,7 @@ def test_after_a_rollback_the_page_says_what_was_learned_since_and_where_the_res
 
 
 def test_what_is_pressed_is_about_the_ranker_that_is_shown(serve: Callable[..., Served], look: Look) -> None:
-    """Someone else was quicker and the page does not know it yet: nothing is undone, and it says what has changed."""
+    """Someone else was quicker and the page does not know it yet: nothing is undone, and it says so."""
     service = serve()
     service.put_ranker("shop", exposure="full")
     looker = look("about:blank")
@@ -244,7 +244,7 @@ def test_what_is_pressed_is_about_the_ranker_that_is_shown(serve: Callable[..., 
     looker.page.goto(at(service))
     looker.expected = ("412",)
     looker.page.get_by_role("group", name="Exposure").get_by_text("shadow").click()
-    looker.told("k is 3 now")
+    looker.told("has changed since")
     assert service.status("shop")["spec"]["exposure"] == "full"
     other = look(at(service))
     other.page.get_by_role("group", name="Exposure").get_by_text("shadow").click()
