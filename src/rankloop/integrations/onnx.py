@@ -16,7 +16,7 @@ from rankloop.core.learner import Learner
 from rankloop.core.scaling import unwrapped
 from rankloop.core.types import Array
 from rankloop.integrations.linear_model import Exported, Normalization, linear_model, sizes_of, young_note
-from rankloop.learners.composed import NetworkLearner
+from rankloop.learners.neural.network_learner import NetworkLearner
 from rankloop.learners.neural.olranknet import OLRankNet
 
 OPSET, IR = 17, 8  # ONNX 1.12

@@ -107,6 +107,10 @@ class NetworkModel:
         """(members, n)."""
         return np.stack([forward.scores for forward in self.forward(self.rows(source))])
 
+    def scores(self, source: Candidates | Impression) -> Array:
+        """(n,) the mean of the members' scores."""
+        return np.asarray(self.member_scores(source).mean(0))
+
     def unit(self, rows: Array) -> float:
         """Mean ‖g_ij‖²/m over the pairs of a first impression."""
         if self.weights_.size:

@@ -12,8 +12,8 @@ from rankloop.core.feature_map import FeatureMap
 from rankloop.core.learner import checked_values, make_impression, require_number, require_whole
 from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels.listwise import label_pulls
-from rankloop.learners.composed import NetworkLearner
 from rankloop.learners.models.network import MOST, AdamModel, Shapes, Training
+from rankloop.learners.neural.network_learner import NetworkLearner
 
 
 class Presented(NamedTuple):

@@ -24,9 +24,9 @@ from rankloop.core.rng import Rng, as_rng
 from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels import dueling
 from rankloop.kernels.interleaving import win_and_loss
-from rankloop.learners.composed import NetworkLearner
 from rankloop.learners.dueling import _duel
 from rankloop.learners.models.network import NetworkModel
+from rankloop.learners.neural.network_learner import NetworkLearner
 
 
 @dataclass

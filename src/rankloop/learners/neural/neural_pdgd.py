@@ -21,8 +21,8 @@ from rankloop.core.learner import (
 from rankloop.core.rng import as_rng
 from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels import plackett_luce, preferences
-from rankloop.learners.composed import NetworkLearner
 from rankloop.learners.models.network import NetworkModel
+from rankloop.learners.neural.network_learner import NetworkLearner
 from rankloop.learners.policies import PlackettLuce
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from rankloop.core.capabilities import Explanation, Report
-from rankloop.core.feature_map import FeatureMap
 from rankloop.core.learner import checked_values, make_impression, require_number, require_whole, resolve_k, seen_of
 from rankloop.core.rng import as_rng
-from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
+from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels import listwise, preferences
-from rankloop.kernels.ranking import top_k
 from rankloop.learners.click_pairs import adopted, propensity_memo, tempered, untempered_pairs
+from rankloop.learners.composed import ModelLearner
 from rankloop.learners.models.linear import Init, LinearModel
 from rankloop.learners.models.linear_network import LinearPlusNetwork
 from rankloop.learners.models.network import CARRIES, MOST, PairNetwork, Schedule
@@ -27,7 +25,7 @@ STEPS, BATCH = 4, 32  # Adam steps per event, impressions per step
 
 
 @dataclass
-class OLRankNet:
+class OLRankNet(ModelLearner[LinearPlusNetwork]):
     """RankNet with a network beside a linear model: certain pairs keep their order, others are shown in a random one.
 
     What `pairrank` is for linear scores, for any network: choose it if relevance may be more than a weighted sum of
@@ -84,8 +82,6 @@ class OLRankNet:
     prior_strength: float = 50.0
     replay_size: int = 5000
 
-    feedback: ClassVar[FeedbackKind] = "clicks"
-    contextual: ClassVar[bool] = True
     carries: ClassVar[str] = CARRIES
     pair_rule: ClassVar[int] = listwise.EQUAL
 
@@ -122,14 +118,6 @@ class OLRankNet:
         """The impression of showing an order that someone else chose."""
         return adopted(candidates, self.score(candidates), order, True)
 
-    def best(self, candidates: Candidates, k: int) -> Array:
-        """The k highest scores; equal ones keep the baseline order."""
-        return top_k(self.score(candidates), np.zeros(candidates.n), resolve_k(candidates, k))
-
-    def score(self, candidates: Candidates) -> Array:
-        """(n,) θ·x + g·net(x)."""
-        return self.model_.scores(candidates)
-
     def certain(self, candidates: Candidates, positions: Array) -> Array:
         """(k, k) which of the documents at these positions is certainly better than which."""
         certain: Array = self.model_.confidence(candidates, self.alpha).certain()[np.ix_(positions, positions)]
@@ -150,15 +138,3 @@ class OLRankNet:
     def explain(self, impression: Impression) -> Explanation | None:  # noqa: ARG002
         """Too slow for those who watch."""
         return None
-
-    def remap(self, columns: FeatureMap) -> None:
-        """Continue with features in other columns."""
-        self.model_.remap(columns)
-
-    def state(self) -> dict[str, Array]:
-        """Copies of everything learned."""
-        return self.model_.state()
-
-    def load(self, state: Mapping[str, Array]) -> None:
-        """Continue from `state`."""
-        self.model_.load(state)

@@ -22,9 +22,9 @@ from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels import certainty, listwise, preferences
 from rankloop.kernels.ranking import epsilon_greedy_log_probability
 from rankloop.learners.click_pairs import adopted, propensity_memo, untempered_pairs
-from rankloop.learners.composed import NetworkLearner
 from rankloop.learners.models import networks
 from rankloop.learners.models.network import MOST, PairNetwork, Schedule
+from rankloop.learners.neural.network_learner import NetworkLearner
 from rankloop.learners.neural.olranknet import BATCH, RIDGE, STEPS
 from rankloop.learners.policies import anything, topological, topological_log_propensity
 from rankloop.learners.query_table import query_hash

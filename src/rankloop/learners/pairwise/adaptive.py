@@ -5,20 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from rankloop.core.capabilities import Report
-from rankloop.core.learner import checked_values, make_impression, require_number, resolve_k, seen_of
-from rankloop.core.rng import as_rng
-from rankloop.core.types import Candidates, Feedback, Impression
-from rankloop.learners.click_pairs import propensity_memo, weighted_pairs
-from rankloop.learners.composed import ModelLearner
+from rankloop.core.learner import require_number
+from rankloop.learners.composed import ConfidenceLearner
 from rankloop.learners.models.drift import DriftDetection
 from rankloop.learners.models.linear import CARRIES_CONFIDENCE, Init, LinearModel
 
 
 @dataclass
-class Adaptive(ModelLearner[DriftDetection]):
+class Adaptive(ConfidenceLearner[DriftDetection]):
     """PairRank whose model has rivals that forget or remember; one that predicts clicks better takes over.
 
     Choose it where tastes may change: by season, by fashion, between weekdays and weekends. While nothing changes its
@@ -69,19 +64,6 @@ class Adaptive(ModelLearner[DriftDetection]):
         require_number("alpha", self.alpha, 0)
         model = LinearModel(self.prior, self.forget, self.init, self.prior_strength)
         self.model_ = DriftDetection(model, self.fast_forget, self.threshold, self.past_models)
-
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
-        """A random order that respects every pair that is certain to the model that ranks."""
-        k, rng = resolve_k(candidates, k), as_rng(rng)
-        known = self.model_.confidence(candidates, self.alpha)
-        draw = self._policy.draw(known, k, rng)
-        return make_impression(candidates, draw.order, propensity_memo(known.scores, draw), draw.log_propensity)
-
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:
-        """Turn the clicks into weighted pairs, compare the models on them, and update."""
-        clicks, seen = checked_values(self, impression, feedback), seen_of(impression, feedback)
-        pairs = weighted_pairs(impression, clicks, seen, "all", self.examine_next, as_rng(rng))
-        self.model_.update(impression, pairs)
 
     def report(self) -> Report:
         """The changes that were noticed."""

@@ -6,21 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import numpy as np
-
 from rankloop.core.capabilities import Report
-from rankloop.core.learner import checked_values, make_impression, require_choice, require_number, resolve_k, seen_of
-from rankloop.core.rng import as_rng
-from rankloop.core.types import Array, Candidates, Feedback, Impression
-from rankloop.learners.click_pairs import propensity_memo, weighted_pairs
-from rankloop.learners.composed import ModelLearner
+from rankloop.core.learner import require_choice, require_number
+from rankloop.core.types import Array
+from rankloop.learners.composed import ConfidenceLearner
 from rankloop.learners.models.diagonal import DiagonalModel
 from rankloop.learners.models.linear import CARRIES_CONFIDENCE, Init, LinearModel
 from rankloop.learners.models.query_memory import QueryMemory
 
 
 @dataclass
-class Hybrid(ModelLearner[QueryMemory]):
+class Hybrid(ConfidenceLearner[QueryMemory]):
     """PairRank with an offset per query and item: s = θ·x + u(query, item).
 
     θ holds for all queries, u for one item of one query. A query that comes often gets its own best ranking, whatever
@@ -77,19 +73,6 @@ class Hybrid(ModelLearner[QueryMemory]):
         kind = DiagonalModel if self.confidence == "diagonal" else LinearModel
         shared = kind(self.prior, self.forget, self.init, self.prior_strength)
         self.model_ = QueryMemory(shared, self.memory_variance, self.memory_alpha, self.max_queries)
-
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
-        """A random order that respects every certain pair."""
-        k, rng = resolve_k(candidates, k), as_rng(rng)
-        known = self.model_.confidence(candidates, self.alpha)
-        draw = self._policy.draw(known, k, rng)
-        return make_impression(candidates, draw.order, propensity_memo(known.scores, draw), draw.log_propensity)
-
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:
-        """Turn the clicks into weighted pairs and update θ, then the query's offsets."""
-        clicks, seen = checked_values(self, impression, feedback), seen_of(impression, feedback)
-        pairs = weighted_pairs(impression, clicks, seen, "all", self.examine_next, as_rng(rng))
-        self.model_.update(impression, pairs)
 
     def report(self) -> Report:
         """The number of queries remembered."""

@@ -20,14 +20,14 @@ from rankloop.core.learner import (
 from rankloop.core.rng import as_rng
 from rankloop.core.types import Candidates, Feedback, Impression
 from rankloop.learners.click_pairs import RULES, propensity_memo, weighted_pairs
-from rankloop.learners.composed import ModelLearner
+from rankloop.learners.composed import ConfidenceLearner
 from rankloop.learners.models.diagonal import DiagonalModel
 from rankloop.learners.models.linear import Init, LinearModel
 from rankloop.learners.policies import PAIR_POLICIES, PairPolicy
 
 
 @dataclass
-class PairRank(ModelLearner[LinearModel]):
+class PairRank(ConfidenceLearner[LinearModel]):
     """Linear RankNet with confidence: certain pairs keep their order, uncertain ones are shown in a random order.
 
     Good rankings after the first hundreds of clicks at little cost for users, because it explores only where it is

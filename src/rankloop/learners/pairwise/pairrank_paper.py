@@ -24,7 +24,7 @@ from rankloop.core.rng import as_rng
 from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels.pairwise import sigmoid
 from rankloop.learners.click_pairs import RULES, plain_pairs
-from rankloop.learners.composed import ModelLearner
+from rankloop.learners.composed import ConfidenceLearner
 from rankloop.learners.models.confidence import PairConfidence
 from rankloop.learners.models.linear import LinearModel
 from rankloop.learners.models.refit import RefitModel
@@ -50,7 +50,7 @@ class OnePassModel(LinearModel):
 
 
 @dataclass
-class PairRankPaper(ModelLearner[RefitModel | OnePassModel]):
+class PairRankPaper(ConfidenceLearner[RefitModel | OnePassModel]):
     """PairRank with what only its paper and released code need; `pairrank` is the one to use.
 
     Parameters
