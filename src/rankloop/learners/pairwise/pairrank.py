@@ -42,16 +42,16 @@ class PairRank(ConfidenceLearner[LinearModel]):
         Which clicked and examined unclicked documents become pairs: "all", "matched" (each at most once, at random) or
         "adjacent" (disjoint neighbors, the paper's independent pairs).
     alpha
-        Width of the confidence intervals; 0 is greedy.
+        Width of the confidence intervals, in units of score differences; 0 is greedy.
     prior
         λ: how sure to be at first that no feature matters, in units of the first impression's mean squared distance.
     forget
-        Share of the old evidence that is kept at each update; 1 keeps everything.
+        Discount of old evidence: the share of it that is kept at each update; 1 keeps everything.
     init
-        "zero": nothing is known. "base": start from the baseline ranking, as a feature of its own that clicks may
-        overturn. A list of weights: start from a linear model.
+        "zero": nothing is known. "base": start from the baseline ranking: -log(1 + position) becomes one more feature,
+        with weight 1, that clicks may overturn. A list of weights: start from a linear model.
     prior_strength
-        How many clicks `init` is worth.
+        How many clicks `init` is worth; unused with "zero".
     confidence
         "full": a d × d matrix. "diagonal": a variance per feature, O(d) or O(non-zeros of sparse rows).
     examine_next
@@ -71,9 +71,10 @@ class PairRank(ConfidenceLearner[LinearModel]):
     Notes
     -----
     Yiling Jia, Huazheng Wang, Stephen Guo and Hongning Wang. PairRank: Online Pairwise Learning to Rank by
-    Divide-and-Conquer. WWW 2021: Algorithm 1, Definitions 1 and 2. `PairRankPaper` is the algorithm as printed. Here θ
-    takes one Newton step per pair instead of an exact refit, pairs count their swap propensity, and i is certainly
-    above j iff s_i - s_j > α‖x_ij‖, a strict partial order.
+    Divide-and-Conquer. WWW 2021: Algorithm 1, Definitions 1 and 2. `PairRankPaper` is the algorithm as printed. Here
+    scores are s_i = x_iᵀθ, and i is certainly above j iff s_i - s_j > α‖x_i - x_j‖ in the norm of H⁻¹, a strict partial
+    order. θ takes one Newton step per pair instead of an exact refit (`LinearModel`), and a pair counts its swap
+    propensity ρ = P(R*) / (P(R) + P(R*)), R* being the ranking R with its two documents swapped (`click_pairs`).
     """
 
     explore: Literal["conservative", "blocks"] = "conservative"
@@ -96,14 +97,14 @@ class PairRank(ConfidenceLearner[LinearModel]):
         self.model_ = kind(self.prior, self.forget, self.init, self.prior_strength)
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
-        """Estimate which pairs are certain, and draw an order that respects them."""
+        """Estimate which pairs are certain, and draw an order that respects them (Algorithm 1, lines 3 to 6)."""
         k, rng = resolve_k(candidates, k), as_rng(rng)
-        known = self.model_.confidence(candidates, self.alpha)
-        draw = self._policy.draw(known, k, rng)
+        known = self.model_.confidence(candidates, self.alpha)  # scores, and which pairs are certain
+        draw = self._policy.draw(known, k, rng)  # an order, and its probability
         return make_impression(candidates, draw.order, propensity_memo(known.scores, draw), draw.log_propensity)
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:
-        """Turn the clicks into weighted pairs and update θ and its confidence."""
+        """Turn the clicks into weighted pairs, and update θ and H with them (Algorithm 1, lines 7 to 10)."""
         clicks, seen = checked_values(self, impression, feedback), seen_of(impression, feedback)
         pairs = weighted_pairs(impression, clicks, seen, self.pairs, self.examine_next, as_rng(rng))
         self.model_.update(impression, pairs)

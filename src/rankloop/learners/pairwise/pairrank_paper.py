@@ -65,7 +65,7 @@ class PairRankPaper(ConfidenceLearner[RefitModel | OnePassModel]):
     prior
         λ of the confidence matrix M.
     ridge
-        λ of θ, the weight of ‖θ‖²/2.
+        λ of θ, the weight of ‖θ‖²/2; update="onepass" has one λ, `prior`.
     loss
         The "sum" of the pairs' losses (Eq. (1)), or their "mean" (the released code).
     update
@@ -89,6 +89,20 @@ class PairRankPaper(ConfidenceLearner[RefitModel | OnePassModel]):
     -----
     Jia, Wang, Guo and Wang. PairRank. WWW 2021: Algorithm 1 (its norm must be that of M⁻¹), Eq. (1), Definitions 1 and
     2, Lemma 1. The lemma's proof projects θ̂ into ‖θ‖ ≤ bound; neither the paper's experiments nor this class do.
+
+    Scores are s_i = x_iᵀθ̂, x_ij = x_i - x_j, and M = λI + Σ x_ij x_ijᵀ. Algorithm 1, line by line:
+
+    ====  ==============================================================  ===================================
+    line  what                                                            where
+    ====  ==============================================================  ===================================
+    1     λ, M₀ = λI, θ̂₁ = 0                                              `RefitModel` (sized at the first use)
+    3, 4  certain pairs: σ(s_i - s_j) - α‖x_ij‖ > 1/2; the rest E_u        `PairConfidence.certain`
+    5, 6  blocks, each shuffled; "conservative": section 3.2.3            `policies.Blocks`, `Conservative`
+    7     clicks, and o_t: documents down to the last click and the next  `kernels.preferences.examined_count`
+    8     independent pairs G^ind: positions (1, 2), (3, 4), ...          `click_pairs.plain_pairs`
+    9     θ̂ minimizes Eq. (1) over all pairs so far                       `kernels.pairwise.refit`
+    10    M gains x_ij x_ijᵀ of each new pair                             `RefitModel.update`
+    ====  ==============================================================  ===================================
     """
 
     explore: Literal["conservative", "blocks"] = "conservative"
@@ -123,15 +137,17 @@ class PairRankPaper(ConfidenceLearner[RefitModel | OnePassModel]):
         self.model_ = RefitModel(self.prior, self.ridge, self.loss == "mean") if refit else OnePassModel(self.prior)
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator | int) -> Impression:
-        """Algorithm 1, lines 3 to 6: estimate the certain pairs, and draw an order that respects them."""
+        """Algorithm 1, lines 3 to 6."""
         k, rng = resolve_k(candidates, k), as_rng(rng)
-        draw = self._policy.draw(self.model_.confidence(candidates, self._alpha), k, rng)
+        known = self.model_.confidence(candidates, self._alpha)  # lines 3 and 4: which pairs are certain
+        draw = self._policy.draw(known, k, rng)  # lines 5 and 6: a random order that respects them
         return make_impression(candidates, draw.order, {}, draw.log_propensity)
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator | int) -> None:
-        """Algorithm 1, lines 7 to 10: infer pairs from the clicks, refit θ and update M."""
-        clicks, seen = checked_values(self, impression, feedback), seen_of(impression, feedback)
-        self.model_.update(impression, plain_pairs(clicks, seen, self.pairs, self.examine_next, as_rng(rng)))
+        """Algorithm 1, lines 7 to 10."""
+        clicks, seen = checked_values(self, impression, feedback), seen_of(impression, feedback)  # line 7
+        pairs = plain_pairs(clicks, seen, self.pairs, self.examine_next, as_rng(rng))  # line 8
+        self.model_.update(impression, pairs)  # lines 9 and 10
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The impression of showing an order that someone else chose."""
