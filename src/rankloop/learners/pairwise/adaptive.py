@@ -34,6 +34,8 @@ class Adaptive(ConfidenceLearner[DriftDetection]):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from rankloop.core.types import Candidates, Feedback
     >>> rng = np.random.default_rng(1)
     >>> learner = Adaptive(prior=1.0)
     >>> shoes = Candidates("shoes", ["plain", "bright", "warm"], np.eye(3))

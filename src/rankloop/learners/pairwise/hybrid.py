@@ -39,7 +39,8 @@ class Hybrid(ConfidenceLearner[QueryMemory]):
     --------
     Two items with the same features: no linear model can tell them apart.
 
-    >>> from rankloop.core.types import Feedback
+    >>> import numpy as np
+    >>> from rankloop.core.types import Candidates, Feedback
     >>> rng = np.random.default_rng(1)
     >>> learner = Hybrid()
     >>> shoes = Candidates("shoes", ["plain", "liked"], [[1.0, 0.5], [1.0, 0.5]])
