@@ -20,15 +20,12 @@ def sigmoid(x: float) -> float:
 
 
 @jit
-def rows_times(rows: Array, matrix: Array) -> Array:
-    """(k, d) rows · matrix, four matrix rows at a time; the inner loop has no reduction, so it vectorises as it is."""
-    return some_rows_times(rows, matrix, np.arange(rows.shape[0]))
-
-
-@jit
 def some_rows_times(rows: Array, matrix: Array, some: Array) -> Array:
-    """(k, d) the same of the rows `some`; the others are 0. All take what four matrix rows say before the next four are
-    fetched: a large matrix comes through the cache once."""
+    """(k, d) rows · matrix of the rows `some`; the other rows are 0.
+
+    Four matrix rows at a time are used by all rows before the next four are fetched, so that a large matrix passes
+    through the cache once. The inner loop has no reduction, so it vectorizes.
+    """
     k, d = rows.shape
     product = np.zeros((k, matrix.shape[1]))
     m = 0
