@@ -189,7 +189,7 @@ def test_check(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
         (["simulate", "pairank"], "no learner is called 'pairank'; did you mean 'pairrank'"),
         (["simulate", "pdgd", "--param", "speed=3"], "no parameter 'speed'; it has rate, decay, init, examine_next"),
         (["simulate", "pdgd", "--param", "rate=-1"], "rate is -1; it must be above 0"),
-        (["simulate", "pdgd", "--param", "rate"], "is not of the form name=value"),
+        (["simulate", "pdgd", "--param", "rate"], "is not key=value"),
         (["simulate", "pdgd", "--user", "nobody"], "no user is called 'nobody'; there are perfect"),
         (
             ["simulate", "pdgd", "--data", "synthetic:msrl"],
@@ -202,7 +202,7 @@ def test_check(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
         (["simulate", "pdgd", "--rounds", "many"], "many"),
         (["simulate", "pdgd", "--seed", "-1"], "seed is -1; it must be an integer of at least 0"),
         (["simulate", "pdgd", "--processes", "0", "--seeds", "2"], "processes is 0; it must be at least 1"),
-        (["simulate", "pdgd", "--param", "rate=1", "--param", "rate=2"], "'rate' of learner 'pdgd' stands twice"),
+        (["simulate", "pdgd", "--param", "rate=1", "--param", "rate=2"], "'rate' is given twice in 'pdgd'"),
         (["simulate", "pdgd", "--data", "synthetic:mslr?queries=9999999999"], "ask for at most 16 GB"),
         (["compare", "pdgd", "pdgd"], "is asked for twice"),
         (["compare", "pdgd", "--figure", "x.bmp"], "figures are written as .png or .svg"),

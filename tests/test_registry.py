@@ -46,7 +46,7 @@ def test_parameters_from_texts() -> None:
         "prior": 3,
         "examine_next": True,
     }
-    with pytest.raises(InvalidParameter, match="'alpha' of learner 'pairrank' is not of the form name=value"):
+    with pytest.raises(InvalidParameter, match="'alpha' in 'pairrank' is not key=value"):
         registry.parse_parameters("pairrank", ["alpha"])
 
 

@@ -16,6 +16,7 @@ from rankloop.core.learner import Learner, params, plain
 from rankloop.core.presets import PUBLISHED
 from rankloop.core.saved_parameters import current_learner
 from rankloop.core.scaling import standardized, unwrapped
+from rankloop.core.specs import key_values
 
 
 class Entry(NamedTuple):
@@ -239,12 +240,7 @@ def parse_parameters(name: str, texts: Iterable[str]) -> dict[str, Any]:
     {'alpha': 0.1, 'explore': 'blocks', 'examine_next': False}
     """
     parameters: dict[str, Any] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise InvalidParameter(f"parameter {text!r} of learner {name!r} is not of the form name=value")
-        if key in parameters:
-            raise InvalidParameter(f"parameter {key!r} of learner {name!r} stands twice; give it once")
+    for key, value in key_values(texts, name).items():
         try:
             parameters[key] = json.loads(f"0{value}" if value.startswith(".") else value)  # people write .1
         except json.JSONDecodeError:

@@ -21,17 +21,22 @@ def parse_spec(text: str) -> tuple[str, dict[str, str]]:
     ('synthetic:mslr', {'queries': '500', 'seed': '3'})
     """
     name, _, rest = text.partition("?")
+    if not name:
+        raise InvalidParameter(f"{text!r} has no name; write name?key=value&key=value")
+    return name, key_values(filter(None, rest.split("&")), text)
+
+
+def key_values(items: Iterable[str], text: str) -> dict[str, str]:
+    """Split `key=value` items of `text`."""
     options: dict[str, str] = {}
-    for item in filter(None, rest.split("&")):
+    for item in items:
         key, equals, value = item.partition("=")
         if not (key and equals and value):
             raise InvalidParameter(f"{item!r} in {text!r} is not key=value; write name?key=value&key=value")
         if key in options:
             raise InvalidParameter(f"{key!r} is given twice in {text!r}; give each option once")
         options[key] = value
-    if not name:
-        raise InvalidParameter(f"{text!r} has no name; write name?key=value&key=value")
-    return name, options
+    return options
 
 
 def only(options: Mapping[str, str], known: Iterable[str], what: str) -> None:
