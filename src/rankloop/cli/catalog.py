@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from cyclopts import App
 
 from rankloop.cli import _out
 from rankloop.cli._store import LOCAL, Json, Key, Url, client, megabytes
+from rankloop.core.files import ungzipped
 
 NAMED = 20  # rejected lines that are told one by one
 SECONDS = 120.0  # that a call with a thousand items may take
@@ -46,7 +46,7 @@ def load(
     Parameters
     ----------
     file
-        JSON lines, gzip-compressed if its name ends in .gz.
+        JSON lines, plain or gzip.
     catalog
         Its name; it is created if it does not exist.
     kind
@@ -128,8 +128,8 @@ def show(catalog: str | None = None, /, *, url: Url = LOCAL, key: Key = None, js
 
 def _lines(file: Path) -> Iterator[bytes]:
     """The lines of a file, empty ones too: they count."""
-    with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as lines:
-        yield from lines
+    with file.open("rb") as raw:
+        yield from ungzipped(raw)
 
 
 def _count(file: Path) -> int:

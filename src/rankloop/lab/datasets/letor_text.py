@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from math import isfinite
@@ -14,6 +12,7 @@ from typing import BinaryIO
 import numpy as np
 
 from rankloop.core.errors import DataError
+from rankloop.core.files import GZIP_ERRORS, ungzipped
 from rankloop.core.types import Array
 from rankloop.kernels.letor import parse_lines
 
@@ -164,9 +163,7 @@ def _whole_lines(path: Path) -> Iterator[tuple[bytes, int]]:
     """The file's text in chunks that end with a newline, and how far into the file each goes."""
     try:
         with path.open("rb") as raw:
-            is_gzip = raw.read(2) == b"\x1f\x8b"
-            raw.seek(0)
-            file: BinaryIO = gzip.GzipFile(fileobj=raw) if is_gzip else raw  # type: ignore[assignment]
+            file = ungzipped(raw)
             tail = file.read(len(_BOM)).removeprefix(_BOM)
             while chunk := file.read(CHUNK):
                 text = tail + chunk
@@ -180,7 +177,7 @@ def _whole_lines(path: Path) -> Iterator[tuple[bytes, int]]:
                 yield tail + b"\n", raw.tell()
     except EOFError:
         raise DataError(f"{path}: the gzip data ends too early; copy or download the file again") from None
-    except (gzip.BadGzipFile, zlib.error) as error:
+    except GZIP_ERRORS as error:
         raise DataError(f"{path}: damaged gzip data ({error}); copy or download the file again") from None
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}; give a LETOR file that can be read") from None
