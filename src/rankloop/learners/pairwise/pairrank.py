@@ -44,12 +44,13 @@ class PairRank(ConfidenceLearner[LinearModel]):
     alpha
         Width of the confidence intervals, in units of score differences; 0 is greedy.
     prior
-        λ: how sure to be at first that no feature matters, in units of the first impression's mean squared distance.
+        λ: how sure to be at first that no feature matters, in units of the mean squared distance of two documents of
+        the first impression.
     forget
         Discount of old evidence: the share of it that is kept at each update; 1 keeps everything.
     init
-        "zero": nothing is known. "base": start from the baseline ranking: -log(1 + position) becomes one more feature,
-        with weight 1, that clicks may overturn. A list of weights: start from a linear model.
+        "zero": nothing is known. "base": start from the baseline ranking: -log(1 + position), position 0 being the top,
+        becomes one more feature, with weight 1, that clicks may overturn. A list of weights: start from a linear model.
     prior_strength
         How many clicks `init` is worth; unused with "zero".
     confidence
@@ -73,8 +74,9 @@ class PairRank(ConfidenceLearner[LinearModel]):
     Yiling Jia, Huazheng Wang, Stephen Guo and Hongning Wang. PairRank: Online Pairwise Learning to Rank by
     Divide-and-Conquer. WWW 2021: Algorithm 1, Definitions 1 and 2. `PairRankPaper` is the algorithm as printed. Here
     scores are s_i = x_iᵀθ, and i is certainly above j iff s_i - s_j > α‖x_i - x_j‖ in the norm of H⁻¹, a strict partial
-    order. θ takes one Newton step per pair instead of an exact refit (`LinearModel`), and a pair counts its swap
-    propensity ρ = P(R*) / (P(R) + P(R*)), R* being the ranking R with its two documents swapped (`click_pairs`).
+    order; H, the Hessian of the weighted loss, has the place of the paper's M. θ takes one Newton step per pair instead
+    of an exact refit (`LinearModel`), and the weight of a pair is its swap propensity ρ = P(R*) / (P(R) + P(R*)), R*
+    being the ranking R with its two documents swapped (`click_pairs`).
     """
 
     explore: Literal["conservative", "blocks"] = "conservative"

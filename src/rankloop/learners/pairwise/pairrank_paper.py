@@ -95,7 +95,8 @@ class PairRankPaper(ConfidenceLearner[RefitModel | OnePassModel]):
     ====  ==============================================================  ===================================
     line  what                                                            where
     ====  ==============================================================  ===================================
-    1     λ, M₀ = λI, θ̂₁ = 0                                              `RefitModel` (sized at the first use)
+    1     λ, M₀ = λI, θ̂₁ = 0                                              `RefitModel`; δ₁ is `DELTA`
+    2     the query's documents                                           `candidates` of `rank`
     3, 4  certain pairs: σ(s_i - s_j) - α‖x_ij‖ > 1/2; the rest E_u        `PairConfidence.certain`
     5, 6  blocks, each shuffled; "conservative": section 3.2.3            `policies.Blocks`, `Conservative`
     7     clicks, and o_t: documents down to the last click and the next  `kernels.preferences.examined_count`
@@ -155,7 +156,7 @@ class PairRankPaper(ConfidenceLearner[RefitModel | OnePassModel]):
         return make_impression(candidates, checked_order(candidates, order))
 
     def report(self) -> Report:
-        """The state grows with refits."""
+        """With refits the state grows."""
         return Report(grows="keeps every pair: the exact minimizer reads all of them" if self.update == "refit" else "")
 
     @property
@@ -164,7 +165,7 @@ class PairRankPaper(ConfidenceLearner[RefitModel | OnePassModel]):
         if not isinstance(self.alpha, str):
             return self.alpha
         model, noise, k_mu = self.model_, 0.5, 0.25
-        assert isinstance(model, RefitModel)  # a click difference is 1/2-sub-Gaussian, σ is 1/4-Lipschitz
+        assert isinstance(model, RefitModel)  # a pair's label, 0 or 1, is 1/2-sub-Gaussian, σ is 1/4-Lipschitz
         p = sigmoid(self.bound * model.longest_[0])
         c_mu = p * (1.0 - p)  # the smallest slope of σ over ‖θ‖ ≤ bound and the pairs seen
         deviation = noise * np.sqrt(model.log_det_[0] - 2.0 * math.log(DELTA))
